@@ -77,6 +77,11 @@ COMMANDS = {
         "emulation",
         "Compare classes, ceilings on senders and both over repeated emulated runs.",
     ),
+    "recheck": Command(
+        "eval.recheck.command:recheck",
+        "emulation",
+        "Run cells of the committed tables again; ends with 1 if a figure is another one, and lists tables that are older.",
+    ),
     "report": Command(
         "eval.report.command:report",
         "dev",

@@ -16,9 +16,9 @@ from rich.table import Table
 from beamer.errors import InputError
 from eval.documents import markdown, rewritten
 from eval.json_lines import json_lines
+from eval.origin import CONFIGS, made_with
 
 RESULTS = Path(__file__).parent / "results"
-CONFIGS = Path(__file__).parent / "configs"
 FOLDER = Path(__file__).parent.parent / "docs"
 LEVELS = 3  # of a file: the study, its runs, a cell: a line per contender
 
@@ -93,9 +93,9 @@ class Committed(Generic[S]):
             return None
 
     def write(self, study: S, path: Path) -> None:
-        """Write a study's config and figures."""
+        """Write a study's config and figures, and what they were made with."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json_lines(dict(study.as_json()), LEVELS))
+        path.write_text(json_lines({**study.as_json(), **made_with(self.command)}, LEVELS))
 
     def current(self, text: str, study: S) -> str:
         """Return a document with the study's sections as its figures are. Raises `InputError` for one that it does not have."""

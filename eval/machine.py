@@ -8,10 +8,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from eval.arithmetic import arithmetic
+
 
 @dataclass(frozen=True)
 class Machine:
-    """Where something was measured. load: running processes, the mean of the minute before. packages: versions, by name."""
+    """Where something was measured. load: running processes, the mean of the minute before.
+
+    packages: versions by name, and what else decides how it rounds (`eval/arithmetic.py`).
+    """
 
     processor: str
     cores: int
@@ -33,7 +38,7 @@ class Machine:
             round(memory, 1),
             platform.platform(),
             platform.python_version(),
-            {package: version(package) for package in packages},
+            {package: version(package) for package in packages} | arithmetic(),
             round(os.getloadavg()[0], 2),
         )
 

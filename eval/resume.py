@@ -20,6 +20,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from beamer.errors import EngineError
+from eval.arithmetic import arithmetic, calculated
 from eval.workers import Workers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,12 +113,20 @@ def folder_digest(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """A run: `function(*arguments)`, elsewhere. label: what messages call it."""
+    """A run: `function(*arguments)`, elsewhere.
+
+    key: of what determines it, but for the arithmetic of whoever makes it. label: what messages call it.
+    """
 
     key: str
     label: str
     function: Callable[..., Result]
     arguments: tuple[Any, ...]
+
+    @property
+    def cache_key(self) -> str:
+        """The key of its result as this process's arithmetic makes it."""
+        return digest(self.key, dict(arithmetic()))
 
 
 def run_resumably(tasks: Sequence[Task], cache: ResultCache, workers: Workers, console: Console, title: str) -> list[Result]:
@@ -124,23 +134,36 @@ def run_resumably(tasks: Sequence[Task], cache: ResultCache, workers: Workers, c
 
     workers: that run the others. Tasks of one key are run once. A task that raises ends all of them, as an interrupt does; what
     ended before is kept. Progress is a bar on a terminal, and lines elsewhere.
+
+    Raises `EngineError` for a worker that calculates otherwise than this process, as where processors are of several kinds.
     """
-    known = {task.key: result for task in tasks if (result := cache.find(task.key)) is not None}
+    known = {task.key: result for task in tasks if (result := cache.find(task.cache_key)) is not None}
     missing = {task.key: task for task in tasks if task.key not in known}
     with _progress(console, title, len(missing) + len(known), len(known)) as advance:
         if missing:
             with workers(len(missing)) as pool:
-                running = {pool.submit(task.function, *task.arguments): task for task in missing.values()}
+                running = {pool.submit(calculated, task.function, task.arguments): task for task in missing.values()}
                 for ended in as_completed(running):
                     task = running[ended]
                     try:
-                        known[task.key] = ended.result()
+                        known[task.key], made_with = ended.result()
+                        _check_arithmetic(made_with)
                     except Exception as error:
                         error.add_note(f"in {task.label}")
                         raise
-                    cache.store(task.key, known[task.key])
+                    cache.store(task.cache_key, known[task.key])
                     advance(task.label)
     return [known[task.key] for task in tasks]
+
+
+def _check_arithmetic(made_with: Mapping[str, str]) -> None:
+    """Check that a worker calculates as this process does, under whose arithmetic its result is kept."""
+    if other := {name: value for name, value in made_with.items() if arithmetic().get(name) != value}:
+        ours = {name: arithmetic().get(name) for name in other}
+        raise EngineError(
+            f"a worker calculates with {other}, this process with {ours}: figures of both would stand in one table; "
+            "run on one kind of machine, or set OPENBLAS_CORETYPE and NPY_DISABLE_CPU_FEATURES to what all have"
+        )
 
 
 @contextmanager

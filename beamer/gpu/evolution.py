@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from beamer.gpu.ties import comparable
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -143,10 +145,13 @@ class Throughputs:
 
 
 def scores(held: Ints, remaining: Floats, rates: Throughputs) -> Floats:
-    """Return the GPU-seconds that each genome's jobs still need, to be minimised. remaining: samples by job."""
+    """Return the GPU-seconds that each genome's jobs still need, to be minimised, as `comparable`. remaining: samples by job.
+
+    A job that is so many times faster on so many GPUs needs as many on any number of them: genomes often tie.
+    """
     rows, jobs = np.nonzero(held)
     gpus = held[rows, jobs]
-    return np.bincount(rows, gpus * remaining[jobs] / rates.at(jobs, gpus), minlength=len(held)).astype(np.float64)
+    return comparable(np.bincount(rows, gpus * remaining[jobs] / rates.at(jobs, gpus), minlength=len(held)))
 
 
 def select_best(held: Ints, score: Floats, count: int) -> Ints:

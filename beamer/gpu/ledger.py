@@ -252,7 +252,7 @@ class GpuLedger(Ledger):
             case RunFinished(trial=key, step=step) if key in self._jobs:
                 self._finished[key] = step
                 self._processes.pop(key, None)
-                self._jobs[key] = _regranted(self._jobs[key], None, event.at_s)
+                self._jobs[key] = self._jobs[key].regranted(None, event.at_s)
                 self._refresh(self._jobs[key].stage)
             case RunFailed(trial=key) if key in self._jobs:
                 self._fail(event)
@@ -304,7 +304,7 @@ class GpuLedger(Ledger):
         return False
 
     def _request(self, event: GpusRequested, trial: TrialRecord) -> None:
-        self._jobs[trial.key] = Job(trial.key, event.request, event.at_s, Stage(trial.study, ""), since_s=event.at_s)
+        self._jobs[trial.key] = Job.waiting(trial.key, event.request, event.at_s, Stage(trial.study, ""))
         self._requested[trial.key] = event.request.iterations
         self._aim(trial, event.at_s)
 
@@ -348,15 +348,15 @@ class GpuLedger(Ledger):
 
     def _fail(self, event: RunFailed) -> None:
         """Take its GPUs from a job whose run has failed; it has not been silent since."""
-        job = _regranted(self._jobs[event.trial], None, event.at_s)
+        job = self._jobs[event.trial].regranted(None, event.at_s)
         self._processes.pop(job.key, None)
         self._failures[job.key] = (*self.failures(job.key), event)
-        self._jobs[job.key] = replace(job, heard_s=job.service_s)
+        self._jobs[job.key] = job.heard_at(event.at_s)
 
     def _end(self, key: str, at_s: float) -> None:
         """Move a job to those that have ended."""
         job = self._jobs.pop(key)
-        self._ended[key] = _regranted(job, None, at_s)
+        self._ended[key] = job.regranted(None, at_s)
         self._devices.pop(key, None)
         self._measured.pop(key, None)
         self._processes.pop(key, None)
@@ -390,7 +390,7 @@ class GpuLedger(Ledger):
     def _report(self, event: TrialReported) -> None:
         job = self._jobs[event.trial]
         if event.report:
-            job = replace(job, reports=(*job.reports, event.report), heard_s=job.service_at(event.at_s))
+            job = job.heard_at(event.at_s, event.report)
         if event.speeds:
             measured = self._measured.setdefault(job.key, {})
             for speed in event.speeds:
@@ -434,7 +434,7 @@ class GpuLedger(Ledger):
         for key, job in self._jobs.items():
             grant = event.grants.get(key)
             if grant != job.grant:
-                self._jobs[key] = _regranted(job, grant, event.at_s)
+                self._jobs[key] = job.regranted(grant, event.at_s)
         self._devices |= event.devices
         self._decision = event
 
@@ -442,17 +442,6 @@ class GpuLedger(Ledger):
 def _bare(jobs: Mapping[str, Job]) -> dict[str, Job]:
     """Return jobs without what they know of their stages, which follows from the tracker."""
     return {key: replace(job, stage=Stage(job.stage.study, job.stage.name)) for key, job in jobs.items()}
-
-
-def _regranted(job: Job, grant: Grant | None, at_s: float) -> Job:
-    return replace(
-        job,
-        grant=grant,
-        last=grant or job.last,
-        since_s=at_s,
-        service_s=job.service_at(at_s),
-        gpu_s=job.gpu_seconds_at(at_s),
-    )
 
 
 def _mean(speeds: Sequence[Speed]) -> Speed:

@@ -4,10 +4,13 @@ A table has a row per job and a column per number of GPUs that it may have, the 
 and a value of minus infinity marks one that a job may not have. Steps go along the upper concave hulls of the rows, steepest
 first: greedy allocation is optimal for a sum of concave functions of integers [Fox 1966, "Discrete optimization via marginal
 analysis"], so that the sum of values is the largest possible, but for the last GPUs, which may be fewer than the next step.
+Of steps that are equally steep the first row's comes first, of sizes of a row the smallest (`beamer.gpu.ties`).
 """
 
 import numpy as np
 from numpy.typing import NDArray
+
+from beamer.gpu.ties import comparable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,7 +50,7 @@ def allocate_by_gain(sizes: Ints, value: Floats, gpus: int) -> Ints:
     while gpus:
         more = sizes - sizes[whole, at][:, None]
         gain = value - value[whole, at][:, None]
-        rate = np.where((more > 0) & (more <= gpus) & (gain > 0), gain / np.maximum(more, 1), 0.0)
+        rate = comparable(np.where((more > 0) & (more <= gpus) & (gain > 0), gain / np.maximum(more, 1), 0.0))
         best = int(rate.argmax())
         if rate.flat[best] <= 0:
             break
@@ -65,7 +68,7 @@ def _hulls(sizes: Ints, value: Floats) -> tuple[Ints, Ints, Ints, Floats]:
     while len(rows):
         more = sizes[rows] - sizes[rows, at][:, None]
         gain = value[rows] - value[rows, at][:, None]
-        rate = np.where(more > 0, gain / np.maximum(more, 1), -np.inf)
+        rate = comparable(np.where(more > 0, gain / np.maximum(more, 1), -np.inf))
         ends = rate.argmax(axis=1)
         slope = rate[np.arange(len(rows)), ends]
         rising = slope > 0

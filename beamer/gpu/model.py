@@ -6,7 +6,7 @@ is for the job to say (its samples over `batch_size`, less what a large batch lo
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pydantic import ConfigDict
@@ -68,6 +68,10 @@ class Costs:
     def rebatch_s(self) -> float:
         """What another batch size on the same GPUs takes."""
         return self.restart_s if self.batch_s is None else self.batch_s
+
+
+NOT_MEASURED = Costs()
+"""Those of a job before its engine has reported any: as if changes took nothing, so that none is kept back for a guess."""
 
 
 @dataclass(frozen=True)
@@ -244,25 +248,47 @@ class Stage:
 class Job:
     """A trial that wants GPUs, or may want them again. Its key is the trial's.
 
+    No field has a default: what is left out would be a statement about the job's past. `Job.waiting` is one that has none.
+
     reports: oldest first. speeds: of each shape that was measured, the mean of the last five. grant: what it holds, None while
-    it waits or is suspended. since_s: when that last changed, or it asked for GPUs again after a rest. service_s, gpu_s:
-    seconds on GPUs and GPU-seconds until then. last: what it held last, on whose GPUs its memory may still lie. heard_s:
-    seconds on GPUs when it last reported or failed.
+    it waits or is suspended. last: what it held last, on whose GPUs its memory may still lie. since_s: when `grant` last
+    changed, or it asked for GPUs again after a rest. service_s, gpu_s: seconds on GPUs and GPU-seconds until then. costs: what
+    changing its GPUs takes. heard_s: seconds on GPUs when it last reported or failed.
     """
 
     key: str
     request: Request
     submitted_s: float
     stage: Stage
-    reports: tuple[Report, ...] = ()
-    speeds: tuple[Speed, ...] = ()
-    grant: Grant | None = None
-    last: Grant | None = None
-    since_s: float = 0.0
-    service_s: float = 0.0
-    gpu_s: float = 0.0
-    costs: Costs = field(default=Costs())
-    heard_s: float = 0.0
+    reports: tuple[Report, ...]
+    speeds: tuple[Speed, ...]
+    grant: Grant | None
+    last: Grant | None
+    since_s: float
+    service_s: float
+    gpu_s: float
+    costs: Costs
+    heard_s: float
+
+    @classmethod
+    def waiting(cls, key: str, request: Request, submitted_s: float, stage: Stage, costs: Costs = NOT_MEASURED) -> "Job":
+        """Return a job that has asked for GPUs at `submitted_s`, and has had none yet."""
+        return cls(key, request, submitted_s, stage, (), (), None, None, submitted_s, 0.0, 0.0, costs, 0.0)
+
+    def regranted(self, grant: Grant | None, at_s: float) -> "Job":
+        """Return it with other GPUs, or none, from `at_s` on."""
+        return replace(
+            self,
+            grant=grant,
+            last=grant or self.last,
+            since_s=at_s,
+            service_s=self.service_at(at_s),
+            gpu_s=self.gpu_seconds_at(at_s),
+        )
+
+    def heard_at(self, at_s: float, *reports: Report) -> "Job":
+        """Return it with what it reported at `at_s`; without reports, as one that failed then, or said that it goes on."""
+        return replace(self, reports=(*self.reports, *reports), heard_s=self.service_at(at_s))
 
     @property
     def done(self) -> float:

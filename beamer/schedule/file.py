@@ -297,6 +297,6 @@ def _check_checkpoints(template: str, jobs: Mapping[str, TrialJob]) -> None:
 def _check_fits(cluster: LocalCluster, name: str, request: Request) -> None:
     """Check that a job can ever run, or it would be waited for forever."""
     nodes = Cluster(tuple(Node(node.name, node.gpus, node.cpus) for node in cluster.nodes))
-    if not can_ever_run(Job(name, request, 0.0, Stage("", "")), nodes):
+    if not can_ever_run(Job.waiting(name, request, 0.0, Stage("", "")), nodes):
         asked = {"gpus": request.gpus, "worker_cpus": request.worker_cpus}
         raise InputError("job.request", asked, f"what the nodes have, {nodes.gpus} GPUs in all")

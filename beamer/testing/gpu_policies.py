@@ -23,6 +23,8 @@ from beamer.testing.profile import POLICIES
 GpuPolicyCheck = Callable[[GpuPolicy[Any]], None]
 
 NOW = 10_000.0
+UNHEARD_S = st.sampled_from([0.0, 60.0, 5_000.0])
+"""Seconds on GPUs since a job was heard of: an ordinary one, and one that policies may take for silent."""
 LOSSES = st.one_of(st.floats(0, 10), st.sampled_from([math.nan, math.inf, 0.0]))
 
 
@@ -73,14 +75,15 @@ def situations(draw: st.DrawFn, most: int = 6) -> tuple[Cluster, tuple[Job, ...]
             for k, loss in enumerate(losses)
         )
         stage = Stage("s", f"r{i % 2}", 3, draw(st.sampled_from([None, 1])), (0.5, 0.7))
-        job = Job(f"s/t{i}", request, submitted_s, stage, reports, since_s=submitted_s, costs=Costs(0.1, 0.1, 5.0))
-        count = draw(st.integers(0, request.most))
-        grant = placer.place(job, count) if count >= request.least and draw(st.booleans()) else None
+        job = replace(Job.waiting(f"s/t{i}", request, submitted_s, stage, Costs(0.1, 0.1, 5.0)), reports=reports)
+        count = draw(st.integers(request.least, request.most))
+        grant = placer.place(job, count) if draw(st.booleans()) else None
         if grant:
             speed = Speed(grant.size, grant.nodes, 0, request.batch_size, draw(st.floats(1e-3, 10)))
             job = replace(job, last=grant, service_s=float(len(losses)), gpu_s=float(len(losses)) * count, speeds=(speed,))
             if draw(st.booleans()):
                 job = replace(job, grant=grant)
+            job = replace(job, heard_s=max(job.service_at(NOW) - draw(UNHEARD_S), 0.0))
         jobs.append(job)
     return cluster, tuple(jobs)
 
@@ -136,7 +139,7 @@ def state_survives_json(policy: GpuPolicy[Any]) -> None:
 
 def grants_nothing_without_nodes_or_jobs(policy: GpuPolicy[Any]) -> None:
     """Nothing is granted on an empty cluster or for an empty queue, and nothing fails."""
-    job = Job("s/t", Request(iterations=10), 0.0, Stage("s", "r"))
+    job = Job.waiting("s/t", Request(iterations=10), 0.0, Stage("s", "r"))
     for cluster, jobs in ((Cluster(()), ()), (Cluster(()), (job,)), (Cluster((Node("n", 4),)), ())):
         _, allocation, _ = policy.allocate(policy.initial(), cluster, jobs, NOW, Random(0))
         assert not allocation
@@ -145,7 +148,7 @@ def grants_nothing_without_nodes_or_jobs(policy: GpuPolicy[Any]) -> None:
 def handles_a_thousand_jobs_per_gpu(policy: GpuPolicy[Any]) -> None:
     """A thousand times as many jobs as GPUs leave no GPU idle and none given twice."""
     cluster = Cluster((Node("n0", 2), Node("n1", 2)))
-    jobs = tuple(Job(f"s/t{i}", Request(iterations=10), float(i) / 1000, Stage("s", "r"), since_s=0.0) for i in range(4000))
+    jobs = tuple(Job.waiting(f"s/t{i}", Request(iterations=10), float(i) / 1000, Stage("s", "r")) for i in range(4000))
     _, allocation, _ = policy.allocate(policy.initial(), cluster, jobs, NOW, Random(0))
     check_allocation(cluster, jobs, allocation)
     assert sum(grant.size for grant in allocation.values()) == cluster.gpus

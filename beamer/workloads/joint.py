@@ -181,7 +181,7 @@ def _search(search: _Search, field: str, file: _File, nodes: tuple[Node, ...]) -
         check_rungs(rungs)
     with _below(f"{field}.request"):
         request = _request(search, rungs[-1].step, _traffic(search, f"{field}.job"), program)
-        if not can_ever_run(Job(search.name, request, 0.0, Stage("", "")), Cluster(nodes)):
+        if not can_ever_run(Job.waiting(search.name, request, 0.0, Stage("", "")), Cluster(nodes)):
             raise InputError("gpus", request.gpus, f"what the hosts have, {Cluster(nodes).gpus} in all")
     most = min(request.most, Cluster(nodes).gpus)
     check_sizes(f"{field}.job.collective", search.job.collective, request.least, most, request.servers)

@@ -54,16 +54,9 @@ class GpuLoad:
         for job in self.jobs:
             grant = allocation.get(job.key)
             if grant != job.grant:
-                job = replace(
-                    job,
-                    grant=grant,
-                    last=grant or job.last,
-                    since_s=self.now,
-                    service_s=job.service_at(self.now),
-                    gpu_s=job.gpu_seconds_at(self.now),
-                )
+                job = job.regranted(grant, self.now)
             if grant:
-                job = replace(job, reports=(*job.reports, _reported(job, now, rng)), speeds=measured_speeds(job, grant))
+                job = replace(job, speeds=measured_speeds(job, grant)).heard_at(now, _reported(job, now, rng))
             jobs.append(job)
         return GpuLoad(self.cluster, tuple(jobs), now)
 
@@ -82,7 +75,8 @@ def mixed(gpus: int, rng: Random) -> GpuLoad:
         grant = placer.place(job, job.request.gpus)
         if grant is None:
             break
-        jobs[i], started = replace(_experienced(job, rng), grant=grant, last=grant), i + 1
+        running = replace(_experienced(job, rng), grant=grant, last=grant)
+        jobs[i], started = running.heard_at(GpuLoad.now), i + 1
     for i in range(started, min(started + int(count * SUSPENDED), count)):
         before = {
             f"n{node}": 1 for node in rng.sample(range(len(cluster.nodes)), min(jobs[i].request.gpus, len(cluster.nodes)))
@@ -110,18 +104,22 @@ def _waiting(i: int, count: int, rng: Random) -> Job:
         server_cpus=1.0,
     )
     stage = Stage(f"s{search}", "0", SEARCH, None if search % 2 else SEARCH // 4)
-    return Job(f"j{i}", request, i * GpuLoad.now / count, stage, costs=Costs(1.0, 1.0, 30.0))
+    return Job.waiting(f"j{i}", request, i * GpuLoad.now / count, stage, Costs(1.0, 1.0, 30.0))
 
 
 def _experienced(job: Job, rng: Random) -> Job:
-    """Return a job that has run for a while, on several numbers of GPUs."""
+    """Return a job that has run for a while, on several numbers of GPUs, and was heard of until it stopped."""
     for _ in range(rng.randrange(1, 20)):
         job = replace(job, reports=(*job.reports, _reported(job, job.submitted_s, rng)))
     for gpus in SHAPES[: rng.randrange(1, len(SHAPES) + 1)]:
         job = replace(job, speeds=measured_speeds(job, Grant.of({"": gpus}, {"": gpus} if job.request.servers else None)))
     service_s = job.reports[-1].service_s
     return replace(
-        job, since_s=rng.uniform(job.submitted_s, GpuLoad.now), service_s=service_s, gpu_s=service_s * job.request.gpus
+        job,
+        since_s=rng.uniform(job.submitted_s, GpuLoad.now),
+        service_s=service_s,
+        gpu_s=service_s * job.request.gpus,
+        heard_s=service_s,
     )
 
 

@@ -118,7 +118,7 @@ def search(study: GpuStudyConfig, name: str, regions: RegionsConfig, runner: Run
     for point in grid:
         claim = study.claim(name, changed(study.claims[name], {path: value for path, value in point.items() if path != CELL}))
         cell = str(point.get(CELL, config.cell))
-        runs += [Run(claim, cell, one, seed) for one in _contenders(claim, config) for seed in seeds]
+        runs += [Run(claim, cell, one, seed) for one in compared(claim, config) for seed in seeds]
     figures = iter(runner.run(runs, inputs, f"conditions, {name}"))
     titles = {metric.key: metric.title.partition(" (")[0] for metric in CLAIMS[name].metrics}
     factors = [
@@ -145,7 +145,8 @@ def _names(config: RegionConfig) -> list[str]:
     return [config.policy, *dict.fromkeys(one.baseline for one in config.published)]
 
 
-def _contenders(claim: Claim, config: RegionConfig) -> list[GpuContender]:
+def compared(claim: Claim, config: RegionConfig) -> list[GpuContender]:
+    """Return the claim's own policy and the baselines of its published factors. Raises `InputError`."""
     known = {one.name: one for one in contenders(claim.policies)}
     for name in _names(config):
         if name not in known:

@@ -2,18 +2,20 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from beamer.gpu.model import Costs
 from eval.gpu.claims import Claim, Inputs, Results
 from eval.gpu.knowledge import shown
 from eval.gpu.report import tally, verdicts
 from eval.gpu.study import GpuStudyConfig
 from eval.gpu.tuning import Tuned
 from eval.json_lines import json_lines
+from eval.origin import MADE_WITH, made_with
 
 RESULTS = Path(__file__).parent.parent / "results" / "gpu.json"
 LEVELS = 5  # of the document: claims, a claim, its cells, a cell: a line per contender
@@ -21,18 +23,32 @@ LEVELS = 5  # of the document: claims, a claim, its cells, a cell: a line per co
 
 @dataclass(frozen=True)
 class ClaimResults:
-    """A claim with its results. inputs: what its runs were given, in words. figures: what it reports besides runs."""
+    """A claim with its results.
+
+    inputs: what its runs were given, in words. figures: what it reports besides runs. costs: of changes, as they were measured
+    for its runs; None: as stated in the config, or not recorded. made_with: as of `eval.origin`; None: not recorded.
+    """
 
     claim: Claim
     inputs: str
     seeds: Sequence[int]
     cells: Results
     figures: Mapping[str, Any]
+    costs: Costs | None
+    made_with: Mapping[str, Any] | None
 
     @classmethod
     def of(cls, claim: Claim, seeds: Sequence[int], inputs: Inputs, cells: Results) -> "ClaimResults":
         """Return the results of runs, with what the claim reports besides them."""
-        return cls(claim, claim.describe(inputs), seeds, cells, claim.figures(seeds, inputs))
+        return cls(
+            claim,
+            claim.describe(inputs),
+            seeds,
+            cells,
+            claim.figures(seeds, inputs),
+            inputs.costs,
+            made_with("gpu")[MADE_WITH],
+        )
 
     @property
     def heading(self) -> str:
@@ -102,7 +118,9 @@ def read_results(path: Path = RESULTS) -> StudyResults:
     claims = []
     for name, one in document["claims"].items():
         cells = {cell: {who: _rows(of["figures"]) for who, of in runs.items()} for cell, runs in one["cells"].items()}
-        claims.append(ClaimResults(tuned.applied(config.claim(name)), one["inputs"], one["seeds"], cells, one["figures"]))
+        costs = Costs(**one["costs"]) if one.get("costs") else None
+        claim = tuned.applied(config.claim(name))
+        claims.append(ClaimResults(claim, one["inputs"], one["seeds"], cells, one["figures"], costs, one.get(MADE_WITH)))
     return StudyResults(config, tuned, claims)
 
 
@@ -123,6 +141,8 @@ def _as_json(one: ClaimResults) -> dict[str, Any]:
         "published": dict(one.claim.published),
         "seeds": list(one.seeds),
         "figures": one.figures,
+        "costs": asdict(one.costs) if one.costs else None,
+        MADE_WITH: one.made_with,
         "cells": cells,
     }
 

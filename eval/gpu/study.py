@@ -1,6 +1,5 @@
 """The study of GPU policies: its config, its runs, and the keys under which finished ones are kept."""
 
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,8 +8,6 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy  # type: ignore[import-untyped]
 import yaml
 from pydantic import Field
 from rich.console import Console
@@ -73,7 +70,7 @@ class Run:
     seed: int
 
     def key(self, inputs: Inputs) -> str:
-        """Return a digest of all that determines its figures."""
+        """Return a digest of all that determines its figures, but for the arithmetic, as of `Task`."""
         return digest(
             _conditions(self.claim.model_dump(mode="json", exclude={"seeds"})),
             self.cell,
@@ -82,7 +79,6 @@ class Run:
             folder_digest(folder) if (folder := inputs.folder(self.claim.data)) else "",
             vars(inputs.costs) if inputs.costs else None,
             _sources(type(self.claim), GPU_POLICIES[self.contender.policy]),
-            [platform.python_version(), np.__version__, scipy.__version__],
         )
 
     def task(self, inputs: Inputs) -> Task:

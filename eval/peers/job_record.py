@@ -9,21 +9,33 @@ from beamer.gpu.model import Costs, Grant, Job, Report, Request, Speed, Stage
 class JobRecord:
     """A job's past, as far as a tracker would have it.
 
+    since_s: when its grant last changed. seen_s: until when time has passed. heard_s: seconds on GPUs when it last reported.
     computed_s: how long it has computed, changes of its GPUs left out. changing_s: of the present change, still to come.
     """
 
     key: str
     submitted_s: float
     costs: Costs
-    reports: list[Report] = field(default_factory=list)
-    grant: Grant | None = None
-    last: Grant | None = None
-    since_s: float = 0.0
-    service_s: float = 0.0
-    gpu_s: float = 0.0
-    computed_s: float = 0.0
-    changing_s: float = 0.0
-    seen_s: float = 0.0
+    since_s: float
+    seen_s: float
+    reports: list[Report] = field(default_factory=list, init=False)
+    grant: Grant | None = field(default=None, init=False)
+    last: Grant | None = field(default=None, init=False)
+    service_s: float = field(default=0.0, init=False)
+    gpu_s: float = field(default=0.0, init=False)
+    heard_s: float = field(default=0.0, init=False)
+    computed_s: float = field(default=0.0, init=False)
+    changing_s: float = field(default=0.0, init=False)
+
+    @classmethod
+    def seen_first(cls, key: str, submitted_s: float, costs: Costs, now: float) -> "JobRecord":
+        """Return the record of a job that has had no GPUs yet, seen for the first time."""
+        return cls(key, submitted_s, costs, since_s=now, seen_s=now)
+
+    def report(self, *reports: Report) -> None:
+        """Take reports that came at the time until which it has advanced."""
+        self.reports += reports
+        self.heard_s = self.service_s + (self.seen_s - self.since_s if self.grant else 0.0)
 
     def advance(self, now: float) -> None:
         """Let time pass until `now`."""
@@ -58,4 +70,5 @@ class JobRecord:
             self.service_s,
             self.gpu_s,
             self.costs,
+            self.heard_s,
         )

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from beamer.errors import EngineError
+from eval.arithmetic import kernels
 from eval.peers.base import ROOT, Peer, sources_of
 from eval.peers.contender import PeerRun
 from eval.peers.report import PeerFigures
@@ -81,11 +82,7 @@ class PeerRuns:
 
     def key(self, run: PeerRun) -> str:
         """Return the hash of all that a run's result depends on."""
-        own = run.contender.own
-        ours = sources_of(self.peer, own)
-        asked = run.model_dump_json(exclude={"contender": {"label"}})
-        packages = (self.peer.folder / "requirements.txt").read_text()
-        return sha256("\0".join((self.peer.content(self.folder), ours, asked, packages)).encode()).hexdigest()[:16]
+        return run_key(self.peer, self.peer.content(self.folder), run)
 
     def file_of(self, run: PeerRun) -> Path:
         """Return where a run's result is kept."""
@@ -158,6 +155,19 @@ class PeerRuns:
             file.unlink()
             raise EngineError(f"{self.peer.title}, {title}: the sources changed while it ran; start again")
         return title
+
+
+def run_key(peer: Peer, content: str, run: PeerRun) -> str:
+    """Return the hash of all that a run's result depends on. content: the hash of the peer's sources.
+
+    The kernels of linear algebra are those of this machine, which the peer's interpreter has as well, whatever its versions,
+    which are in the list of its packages. Of a policy of the peer's own they are left out: it is what ours are compared with.
+    """
+    own = run.contender.own
+    asked = run.model_dump_json(exclude={"contender": {"label"}})
+    packages = (peer.folder / "requirements.txt").read_text()
+    parts = [content, sources_of(peer, own), asked, packages, *([] if own else [kernels()])]
+    return sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def _without_seed(run: PeerRun) -> str:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from eval import documents
-from eval.committed import CONFIGS, Committed
+from eval.committed import Committed
 from eval.gpu import regions
 from eval.gpu.results_file import RESULTS, StudyResults, read_results
 from eval.machine import Machine
+from eval.origin import CONFIGS
 from eval.peers import results_file
 from eval.peers.results_file import PeerResults
 from eval.published import CONFIG, read_published

@@ -19,6 +19,7 @@ from beamer.gpu.predictors.silence import PATIENCE_S, falls_silent_s, is_silent
 from beamer.gpu.predictors.target_forecast import forecasts, judged_reports
 from beamer.gpu.predictors.training_speed import TrainingSpeeds
 from beamer.gpu.predictors.work_left import WorkLeft
+from beamer.gpu.ties import comparable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -234,9 +235,9 @@ class _Prospects:
         if len(jobs) <= most:
             return np.arange(len(jobs))
         left = np.maximum(self.iterations, LEAST_ITERATIONS)
-        nearness = _mean(self.milestones, self.probability) / np.bincount(self.milestones, left)
+        nearness = comparable(_mean(self.milestones, self.probability) / np.bincount(self.milestones, left))
         waits = np.array([job.grant is None for job in jobs])
-        return np.sort(np.lexsort((-left, -nearness[self.milestones], waits))[:most])
+        return np.sort(np.lexsort((-comparable(left), -nearness[self.milestones], waits))[:most])
 
 
 @dataclass(frozen=True, eq=False)

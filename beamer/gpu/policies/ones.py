@@ -24,6 +24,7 @@ from beamer.gpu.policy import GpuPolicy, check_at_least, check_share
 from beamer.gpu.predictors.progress import BetaModel, alpha_from_epochs, features_of, prior_beta
 from beamer.gpu.predictors.progress_training import ProgressTraining, progress_sample
 from beamer.gpu.predictors.speed import throughputs
+from beamer.gpu.ties import comparable
 
 LEAST_PROGRESS = 1e-6  # share of its work; keeps what remains finite where next to nothing was drawn
 
@@ -227,7 +228,7 @@ class _Table:
     def order(self, remaining: Floats) -> Ints:
         """Return the order in which GPUs are offered: new jobs by submission, then the others, shortest on one GPU first."""
         rows = np.arange(len(self.jobs))
-        alone = remaining / self.rates.at(rows, np.ones_like(rows))
+        alone = comparable(remaining / self.rates.at(rows, np.ones_like(rows)))
         return np.asarray(np.lexsort((np.where(self.started, alone, rows), self.started)))
 
     def batches(self, held: Ints) -> dict[str, int]:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from beamer.gpu.model import Job, Speed
 from beamer.gpu.predictors.estimate import Estimate
+from beamer.gpu.ties import comparable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,6 +33,7 @@ PARAMETERS = 7
 A, B, S0, S1, R0, R1, G = range(PARAMETERS)  # columns of the parameters, named as in the text above; G: the exponent
 MOST_ITERATIONS = 30  # of Gauss-Newton: bounds the time of a fit that does not converge
 CONVERGED_BELOW = 1e-3  # share of the cost: a smaller decrease ends a fit
+LEAST_GAIN = 1e-9  # share of the cost: a smaller change is rounding, by which no step may be judged (`beamer.gpu.ties`)
 LEAST_DEVIATION = 0.05  # of the logarithm of a step time: assumed even where the few that were measured agree
 PRIOR_WEIGHT = (LEAST_DEVIATION / 3.0) ** 2  # squared: a parameter may well be e^3 times what was guessed first
 LEAST_S = 1e-12  # seconds; stands for "takes no time" under a logarithm
@@ -138,7 +140,7 @@ def best_goodput(
     batch = np.round(low[:, None] * (high / low)[:, None] ** share)
     step_s = times.at(rows[:, None], gpus[:, None], nodes[:, None], batch, sub_steps(batch))
     goodput = batch / step_s * efficiency(noise[:, None], requested[:, None], batch)
-    chosen = goodput.argmax(axis=1)
+    chosen = comparable(goodput).argmax(axis=1)
     at = np.arange(len(rows))
     return goodput[at, chosen], batch[at, chosen].astype(np.int64)
 
@@ -263,9 +265,9 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         trial = theta[going] + np.clip(move, -LARGEST_STEP, LARGEST_STEP) * active[going]
         new_off, new_slopes, new_cost = evaluate(trial, going)
         gain = cost[going] - new_cost
-        better = gain > 0
+        better = gain > LEAST_GAIN * cost[going]
         falls = gain > CONVERGED_BELOW * cost[going]
-        going_on = damping[going] < LAST_DAMPING
+        going_on = (damping[going] < LAST_DAMPING) & (gain < -LEAST_GAIN * cost[going])
         moved = going[better]
         theta[moved], off[moved], slopes[moved], cost[moved] = (
             trial[better],

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from beamer.gpu.predictors.estimate import Estimate
 from beamer.gpu.predictors.least_squares import inverse_gram_of_each, nnls_of_each
+from beamer.gpu.ties import comparable_errors
 
 Floats = NDArray[np.float64]
 Parameters = tuple[float, ...]
@@ -277,7 +278,7 @@ class _Batch:
 
     def better(self, one: tuple[CurveFamily, Floats], other: tuple[CurveFamily, Floats]) -> list[LossCurve]:
         """Return the curve of each of two families and their parameters that has the smaller error, `one` of equals."""
-        is_other = self.error(*other) < self.error(*one)
+        is_other = comparable_errors(self.error(*other)) < comparable_errors(self.error(*one))
         found: dict[int, LossCurve] = {}
         for (family, parameters), is_better in ((one, ~is_other), (other, is_other)):
             chosen = np.nonzero(is_better)[0]
@@ -362,7 +363,7 @@ def _refined(tried: Callable[[Floats], tuple[Floats, Floats]], grid: Floats) -> 
     rows = np.arange(len(grid))
     for _ in range(_REFINEMENTS):
         coefficients, errors = tried(grid)
-        best = errors.argmin(1)
+        best = comparable_errors(errors).argmin(1)
         found = np.column_stack((coefficients[rows, best], grid[rows, best]))
         around = np.stack([grid[rows, np.clip(best + step, 0, grid.shape[1] - 1)] for step in (-1, 0, 1)], 1)
         low, high = around.min(1)[:, None], around.max(1)[:, None]

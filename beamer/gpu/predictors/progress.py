@@ -14,6 +14,7 @@ import scipy  # type: ignore[import-untyped]  # which loads scipy.special once i
 from numpy.typing import NDArray
 
 from beamer.gpu.predictors.estimate import Estimate
+from beamer.gpu.ties import comparable
 
 Floats = NDArray[np.float64]
 
@@ -116,7 +117,7 @@ def share(model: BetaModel | None, sample: ProgressSample, remaining_epochs: flo
 def constant(samples: Sequence[ProgressSample]) -> float:
     """Return the one beta under which the samples' shares are likeliest."""
     alpha, rho = _known(samples)
-    return float(CONSTANT_BETAS[_log_density(alpha, CONSTANT_BETAS[:, None], rho).mean(axis=1).argmax()])
+    return float(CONSTANT_BETAS[comparable(_log_density(alpha, CONSTANT_BETAS[:, None], rho).mean(axis=1)).argmax()])
 
 
 def fit(
@@ -149,7 +150,8 @@ def fit(
             square += SQUARE_NEW * (slope * slope - square)
             move = mean / (1 - MEAN_DECAY**step) / (np.sqrt(square / (1 - SQUARE_DECAY**step)) + ADAM_EPSILON)
             layer -= LEARNING_RATE * (move + WEIGHT_DECAY * layer)
-    hidden, bias, out, out_bias = (tuple(layer.ravel().tolist()) for layer in layers)
+    # training amplifies the last bits of its sums, of which the next one must not start from others
+    hidden, bias, out, out_bias = (tuple(layer.astype(np.float32).ravel().tolist()) for layer in layers)
     return BetaModel(model.centre, model.scale, hidden, bias, out, out_bias[0], len(ended))
 
 

@@ -34,7 +34,7 @@ class RankedItem:
 
     item: str
     jobs: tuple[str, ...]
-    started_s: float = 0.0
+    started_s: float
 
 
 @dataclass(frozen=True)

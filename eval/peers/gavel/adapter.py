@@ -59,14 +59,14 @@ class PolicyInRounds:
         scheduler = self._scheduler
         if key not in self._records:
             submitted_s = float(scheduler._per_job_start_timestamps[job])
-            self._records[key] = JobRecord(key, submitted_s, Costs(), seen_s=now, since_s=now)
+            self._records[key] = JobRecord.seen_first(key, submitted_s, Costs(), now)
         record, gpus = self._records[key], int(scheduler._jobs[job].scale_factor)
         record.advance(now)
         speeds: tuple[Speed, ...] = ()
         if record.grant:
             if not record.reports:
-                record.reports.append(Report(record.since_s, 0.0, nan, 0.0))
-            record.reports.append(Report(now, float(scheduler._total_steps_run[job]), nan, record.computed_s))
+                record.report(Report(record.since_s, 0.0, nan, 0.0))
+            record.report(Report(now, float(scheduler._total_steps_run[job]), nan, record.computed_s))
         if record.reports:
             nodes = -(-gpus // self._cluster.nodes[0].gpus)
             speeds = (Speed(gpus, nodes, 0, gpus, 1.0 / float(scheduler._throughputs[job][self._kind])),)

@@ -71,12 +71,8 @@ class PolicyInSimulator:
     def _look(self, job: SimulatorJob, now: float) -> Job:
         app = job.application
         if job.name not in self._records:
-            self._records[job.name] = JobRecord(
-                job.name,
-                float(job.submission_time),
-                Costs(resume_s=RESTART_S, restart_s=RESTART_S, batch_s=0.0),
-                seen_s=now,
-                since_s=now,
+            self._records[job.name] = JobRecord.seen_first(
+                job.name, float(job.submission_time), Costs(resume_s=RESTART_S, restart_s=RESTART_S, batch_s=0.0), now
             )
             self._batch_sizes[job.name] = int(job.target_batch_size or app.init_batch_size)
         record, batch_size = self._records[job.name], self._batch_sizes[job.name]
@@ -85,8 +81,8 @@ class PolicyInSimulator:
             running = int(sum(job.placement) * job.atomic_bsz * (job.accum_steps + 1))
             record.grant = Grant(record.grant.gpus, batch_size=0 if running == batch_size else running)
             if not record.reports:
-                record.reports.append(Report(record.since_s, 0.0, LOSS_BEFORE_EPOCH, 0.0))
-            record.reports.append(_report(job, batch_size, now, record.computed_s))
+                record.report(Report(record.since_s, 0.0, LOSS_BEFORE_EPOCH, 0.0))
+            record.report(_report(job, batch_size, now, record.computed_s))
         return record.view(self._request(job, batch_size), _speeds(job))
 
     def _request(self, job: SimulatorJob, batch_size: int) -> Request:

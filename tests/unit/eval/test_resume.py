@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from beamer.errors import EngineError
+from eval.arithmetic import arithmetic
+from eval.machine import Machine
 from eval.resume import ROOT, ResultCache, Task, digest, folder_digest, imported_sources, run_resumably, source_digest
 from eval.workers import on_processes
 
@@ -65,8 +68,31 @@ def test_a_run_that_fails_is_named_and_those_that_ended_are_kept(tmp_path: Path,
     with pytest.raises(ValueError, match="-1") as found:
         run_resumably(tasks(ran, [1, -1]), cache, on_processes(1), plain(), "t")
     assert found.value.__notes__[-1] == "in run -1"
-    assert cache.find(digest("run", 1)) == {"value": 1 / 3}
-    assert cache.find(digest("run", -1)) is None
+    ended, failed = tasks(ran, [1, -1])
+    assert cache.find(ended.cache_key) == {"value": 1 / 3}
+    assert cache.find(failed.cache_key) is None
+
+
+def test_a_run_by_other_arithmetic_is_another(tmp_path: Path, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = ResultCache(tmp_path / "cache")
+    run_resumably(tasks(ran, [1]), cache, on_processes(1), plain(), "t")
+    for name in arithmetic():
+        monkeypatch.setattr("eval.resume.arithmetic", lambda name=name: {**arithmetic(), name: "another"})
+        assert cache.find(tasks(ran, [1])[0].cache_key) is None, name
+
+
+def test_a_worker_of_another_kind_is_refused(tmp_path: Path, ran: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eval.resume.arithmetic", lambda: {**arithmetic(), "blas": "openblas 0.3.30 Elsewhere"})
+    with pytest.raises(EngineError, match=r"Elsewhere.*OPENBLAS_CORETYPE"):
+        run_resumably(tasks(ran, [1]), ResultCache(tmp_path / "cache"), on_processes(1), plain(), "t")
+    assert not (tmp_path / "cache").exists(), "what it made is not kept"
+
+
+def test_results_name_versions_kernels_and_instructions() -> None:
+    found = arithmetic()
+    assert set(found) == {"python", "numpy", "scipy", "numba", "blas", "simd"}
+    assert all(found.values())
+    assert found.items() <= Machine.here().packages.items()
 
 
 def slow(folder: Path, number: int) -> dict[str, float]:

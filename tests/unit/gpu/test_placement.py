@@ -7,6 +7,7 @@ import pytest
 
 from beamer.gpu.model import ROUNDING, Cluster, Grant, Job, Node, Request, Stage, check_allocation
 from beamer.gpu.placement import CompactPlacer, jobs_that_fit, pack, place_compactly
+from tests.support.jobs import known_job
 
 
 def sorted_out(cluster: Cluster, cpus: dict[str, float], gpus: dict[str, int], request: Request) -> dict[str, int] | None:
@@ -32,7 +33,7 @@ def test_servers_go_where_a_sort_of_all_nodes_would_put_them(seed: int) -> None:
         request = Request(
             9, gpus=most, servers=True, worker_cpus=rng.choice((0.0, 0.5, 1.0)), server_cpus=rng.choice((0.5, 1.5))
         )
-        grant = placer.place(Job(f"j{i}", request, 0.0, Stage("s", "0")), most)
+        grant = placer.place(known_job(f"j{i}", request, 0.0, Stage("s", "0")), most)
         if grant is None:
             refused += 1
             continue
@@ -48,7 +49,7 @@ def test_servers_go_where_a_sort_of_all_nodes_would_put_them(seed: int) -> None:
 @pytest.mark.parametrize(("count", "expected"), [(6, {"a": 4, "b": 2}), (4, {"a": 3, "b": 1}), (3, {"a": 2, "b": 1})])
 def test_servers_that_take_no_cores_stand_beside_the_workers(count: int, expected: dict[str, int]) -> None:
     placer = CompactPlacer(Cluster((Node("a", 2), Node("b", 1))))
-    grant = placer.place(Job("j", Request(9, gpus=3, servers=True), 0.0, Stage("s", "0")), 3, servers=count)
+    grant = placer.place(known_job("j", Request(9, gpus=3, servers=True), 0.0, Stage("s", "0")), 3, servers=count)
     assert grant is not None
     assert dict(grant.servers) == expected
 
@@ -61,7 +62,7 @@ def test_only_jobs_that_the_empty_cluster_holds_fit() -> None:
         "no cores": Request(9, worker_cpus=3.0),
         "no cores for servers": Request(9, servers=True, server_cpus=3.0),
     }
-    jobs = [Job(key, request, 0.0, Stage("s", "0")) for key, request in requests.items()]
+    jobs = [known_job(key, request, 0.0, Stage("s", "0")) for key, request in requests.items()]
     cluster = Cluster((Node("a", 2, 2.0), Node("b", 2, 2.0)))
     assert [job.key for job in jobs_that_fit(cluster, jobs)] == ["fits", "large"]
     assert [job.key for job in jobs_that_fit(cluster, jobs, at_minimum=False)] == ["fits"]
@@ -69,13 +70,13 @@ def test_only_jobs_that_the_empty_cluster_holds_fit() -> None:
 
 def test_gpus_whose_cores_are_taken_go_to_a_job_that_needs_none() -> None:
     greedy, modest = Request(9, gpus=2, worker_cpus=2.0), Request(9, gpus=1)
-    jobs = [Job(key, request, 0.0, Stage("s", "0")) for key, request in (("a", greedy), ("b", greedy), ("c", modest))]
+    jobs = [known_job(key, request, 0.0, Stage("s", "0")) for key, request in (("a", greedy), ("b", greedy), ("c", modest))]
     grants = pack(Cluster((Node("n", 4, 6.0),)), jobs)
     assert {key: grant.size for key, grant in grants.items()} == {"a": 2, "c": 1}, "whole or not at all"
 
 
 def held(grant: dict[str, int], gpus: int) -> Job:
-    return Job("j", Request(9, gpus=gpus, min_gpus=1, max_gpus=9), 0.0, Stage("s", "0"), last=Grant.of(grant))
+    return known_job("j", Request(9, gpus=gpus, min_gpus=1, max_gpus=9), 0.0, Stage("s", "0"), last=Grant.of(grant))
 
 
 def test_a_job_that_keeps_its_size_gets_what_it_had() -> None:
@@ -93,14 +94,14 @@ def test_a_job_that_changes_its_size_gets_the_fewest_nodes_and_of_equals_its_own
 def test_cores_bound_how_many_gpus_of_a_node_count() -> None:
     cluster = Cluster((Node("a", 4, 1.0), Node("b", 2, 8.0), Node("c", 2, 8.0)))
     request = Request(9, gpus=4, min_gpus=1, max_gpus=9, worker_cpus=1.0)
-    grant = CompactPlacer(cluster).place(Job("j", request, 0.0, Stage("s", "0")), 5)
+    grant = CompactPlacer(cluster).place(known_job("j", request, 0.0, Stage("s", "0")), 5)
     assert grant == Grant.of({"a": 1, "b": 2, "c": 2})
 
 
 def elastic(name: str, **gpus: int) -> Job:
     """A job that holds GPUs, and may have any number."""
     grant = Grant.of(gpus) if gpus else None
-    return Job(name, Request(9, gpus=1, max_gpus=16), 0.0, Stage(name, ""), grant=grant)
+    return known_job(name, Request(9, gpus=1, max_gpus=16), 0.0, Stage(name, ""), grant=grant)
 
 
 def test_smaller_jobs_make_room_for_one_that_would_be_split() -> None:

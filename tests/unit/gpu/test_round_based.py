@@ -8,13 +8,14 @@ import pytest
 
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.policies import GpuPolicy, gpu_policy
+from tests.support.jobs import known_job
 
 NAMES = ("slaq", "optimus", "drf", "tetris")
 ROUNDS = ("slaq", "optimus", "drf")
 
 
 def job(key: str, submitted_s: float = 0.0, **request: Any) -> Job:
-    return Job(key, Request(**{"iterations": 1000, "epoch": 10} | request), submitted_s, Stage("s", "r"))
+    return known_job(key, Request(**{"iterations": 1000, "epoch": 10} | request), submitted_s, Stage("s", "r"))
 
 
 def some_job(key: str, rng: Random) -> Job:

@@ -34,6 +34,7 @@ from beamer.studies.model import Profile, Rung, Worker
 from beamer.studies.tracker import Tracker
 from beamer.testing.fabrics import two_spines
 from beamer.workloads.joint import JointScenario, load, parse, shipped
+from tests.support.jobs import known_job
 
 LEAVES = two_spines(hosts_per_leaf=3)
 NODES = tuple(Node(host.name, 2) for host in LEAVES.hosts)
@@ -65,7 +66,7 @@ def scenario(**change: object) -> JointScenario:
 
 def job(key: str, gpus: int, grant: Grant | None = None, sync_bytes: int = MEGABYTE, **request: float) -> Job:
     traffic = Profile(sync_bytes, "ring", 0.5)
-    return Job(key, Request(10, gpus, batch_size=gpus, traffic=traffic, **request), 0.0, Stage("s", ""), grant=grant)  # type: ignore[arg-type]
+    return known_job(key, Request(10, gpus, batch_size=gpus, traffic=traffic, **request), 0.0, Stage("s", ""), grant=grant)  # type: ignore[arg-type]
 
 
 def placed(jobs: Sequence[Job], allocation: Mapping[str, Grant], nodes: Sequence[Node] = NODES) -> Mapping[str, Grant]:
@@ -166,7 +167,7 @@ def test_a_trial_avoids_links_that_others_use() -> None:
 
 def test_a_trial_whose_collective_cannot_run_so_keeps_nobody_from_choosing() -> None:
     halving = Request(10, 3, batch_size=3, traffic=Profile(MEGABYTE, "halving-doubling", 0.5))
-    odd = Job("s/a", halving, 0.0, Stage("s", ""))
+    odd = known_job("s/a", halving, 0.0, Stage("s", ""))
     allocation = {"s/a": Grant.of({"h3": 1, "h6": 2}), "s/b": Grant.of({"h1": 2, "h4": 2})}
     found = placed([odd, job("s/b", 4)], allocation)
     assert found["s/a"] == allocation["s/a"]
@@ -206,7 +207,7 @@ def test_trials_with_servers_or_cores_stay_where_they_were_placed() -> None:
     cores = Grant.of({"h2": 1, "h5": 1})
     served_by = Profile(MEGABYTE, "parameter-server", 0.5)
     with_servers = Request(10, 2, servers=True, batch_size=2, traffic=served_by)
-    jobs = [Job("s/a", with_servers, 0.0, Stage("s", "")), job("s/b", 2, worker_cpus=1.0)]
+    jobs = [known_job("s/a", with_servers, 0.0, Stage("s", "")), job("s/b", 2, worker_cpus=1.0)]
     allocation = {"s/a": served, "s/b": cores}
     assert placed(jobs, allocation, [replace(node, cpus=8.0) for node in NODES]) == allocation
 

@@ -47,6 +47,12 @@ def test_an_interval_later_what_runs_has_reported(load: GpuLoad) -> None:
     assert later.now == load.now + gpu.INTERVAL_S
 
 
+def test_nobody_is_silent_who_has_just_reported(load: GpuLoad) -> None:
+    granted = {job.key: job.grant for job in load.jobs if job.grant}
+    for one in (load, load.after(granted, Random(0))):
+        assert not [job.key for job in one.jobs if job.unheard_at(one.now) > 0.0]
+
+
 def test_every_policy_has_a_row_and_the_first_is_the_baseline() -> None:
     rows = list(growth([8, 16], repeats=1))
     assert [row["policy"] for row in rows] == list(GPU_POLICIES)

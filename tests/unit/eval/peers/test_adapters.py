@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from beamer.gpu.model import Costs, Grant, Job
+from beamer.gpu.predictors.silence import PATIENCE_S, is_silent
 from eval.peers.contender import UNKNOWN_END, PeerContender
 from eval.peers.gavel.adapter import EqualShares, PolicyInRounds
 from eval.peers.gavel.runner import count_restarts
@@ -145,6 +146,20 @@ def test_reports_are_what_the_job_shows() -> None:
     assert len(job.reports) == 3
 
 
+def test_a_job_that_reports_on_every_look_is_never_silent() -> None:
+    seen, running = Seen(), toy(placement=(1,), atomic_bsz=8)
+    seen.grants = {"a": Grant((("0000", 1),))}
+    for hour in range(1, 5):
+        seen.now = 3600.0 * hour
+        job = seen.look(running)
+        assert not is_silent(job, PATIENCE_S, seen.now)
+    assert job.service_at(seen.now) == job.heard_s == 3 * 3600.0
+    seen.grants = {}
+    seen.look(running)
+    seen.now += 3600.0
+    assert seen.look(running).unheard_at(seen.now) == 0.0, "who waits cannot report"
+
+
 def test_variances_are_those_of_the_batch_size_asked_for() -> None:
     seen = Seen(sizes="users'")
     seen.grants = {"a": Grant((("0000", 1),))}
@@ -170,7 +185,7 @@ def test_a_batch_size_is_the_jobs_own_choice_unless_the_policy_is_to_choose() ->
 
 
 def test_a_job_counts_what_it_computes() -> None:
-    job = JobRecord("a", 0.0, Costs(restart_s=30.0))
+    job = JobRecord.seen_first("a", 0.0, Costs(restart_s=30.0), 0.0)
     one, other = Grant((("n", 1),)), Grant((("n", 2),))
     job.give(one, 0.0)
     for now in (20.0, 60.0):
@@ -223,6 +238,7 @@ def test_rounds_of_gavel_are_chosen_by_our_policy() -> None:
     scheduler.now, scheduler._total_steps_run[first] = 360.0, 30
     assert rounds.choose(["v100"]) == {"v100": [(first, 4)]}
     running, waiting = told[1]
+    assert (running.heard_s, waiting.heard_s, waiting.since_s) == (360.0, 0.0, 0.0)
     assert (running.done, running.remaining, running.request.known_end) == (30.0, 70.0, True)
     assert isnan(running.reports[-1].loss)
     assert (running.speeds[0].gpus, running.speeds[0].step_s, waiting.speeds, waiting.done) == (4, 0.5, (), 0.0)

@@ -12,6 +12,7 @@ from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.policies.convergence import MOST_ENDED, Convergence, ConvergenceState, expected_ranks
 from beamer.gpu.predictors.work_left import FEWEST_ENDED, WorkLeft
+from tests.support.jobs import known_job
 
 LEAST_S = 60.0
 
@@ -80,7 +81,7 @@ def job(name: str, done: float, grant: Grant | None = None, study: str = "", **r
     """A job that was measured on up to eight GPUs, where it is four times as fast as on one; `study`: "" for one of its own."""
     asked = Request(**{"iterations": 10**9, "known_end": False, "min_gpus": 1, "max_gpus": 8, **request})
     speeds = tuple(Speed(n, 1, 0, 1, n ** (-2 / 3)) for n in (1, 2, 4, 8))
-    return Job(
+    return known_job(
         f"s/{name}",
         asked,
         0.0,

@@ -3,10 +3,11 @@ from typing import Any
 
 from beamer.gpu.model import Cluster, Job, Node, Request, Stage
 from beamer.gpu.policies.drf import Drf
+from tests.support.jobs import known_job
 
 
 def job(key: str, **request: Any) -> Job:
-    return Job(key, Request(**{"iterations": 1000, "max_gpus": 100} | request), 0.0, Stage("s", "r"))
+    return known_job(key, Request(**{"iterations": 1000, "max_gpus": 100} | request), 0.0, Stage("s", "r"))
 
 
 def sizes(cluster: Cluster, *jobs: Job) -> dict[str, int]:

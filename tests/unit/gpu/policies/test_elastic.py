@@ -8,11 +8,12 @@ from beamer.decision.policy import Stateless
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Request, Speed, Stage
 from beamer.gpu.policies import elastic
 from beamer.gpu.policies.elastic import Elastic
+from tests.support.jobs import known_job
 
 
 def job(number: int, grant: Grant | None = None, restart_s: float = 0.0, scales: float = 1.0, most: int = 8) -> Job:
     """Return a job of 1000 steps of a second that is faster by `scales` with every GPU more."""
-    return Job(
+    return known_job(
         f"t{number}",
         Request(iterations=1000, gpus=1, max_gpus=most),
         float(number),

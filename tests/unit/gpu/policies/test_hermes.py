@@ -11,6 +11,7 @@ from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Report, Request, Stage
 from beamer.gpu.policies.hermes import NORMS, Hermes, convergence
 from beamer.sim.gpu import Arrival, Failure, simulate_gpus
+from tests.support.jobs import known_job
 
 TWO = Cluster((Node("n0", 1), Node("n1", 1)))
 
@@ -18,7 +19,7 @@ TWO = Cluster((Node("n0", 1), Node("n1", 1)))
 def job(number: int, *losses: float, last: Grant | None = None, running: bool = False, **request: Any) -> Job:
     reports = tuple(Report(float(k), float(k), loss, float(k)) for k, loss in enumerate(losses))
     asked = Request(**{"iterations": 100} | request)
-    return Job(f"t{number}", asked, float(number), Stage("s", "r"), reports, grant=last if running else None, last=last)
+    return known_job(f"t{number}", asked, float(number), Stage("s", "r"), reports, grant=last if running else None, last=last)
 
 
 def decided(cluster: Cluster, *jobs: Job, policy: Hermes | None = None) -> Allocation:

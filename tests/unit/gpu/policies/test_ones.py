@@ -16,6 +16,7 @@ from beamer.gpu.policies.ones import Ones, OnesState
 from beamer.gpu.predictors.progress_training import JOBS_PER_TRAINING, ProgressTraining
 from beamer.sim.gpu import Arrival, simulate_gpus
 from beamer.testing.gpu_policies import Exponential
+from tests.support.jobs import known_job
 
 GENOMES = np.array([[0, 0, 1, EMPTY, 2, 2], [2, 1, 0, 1, 1, 1]])
 
@@ -29,7 +30,7 @@ def job(number: int, epochs: float = 0.0, iterations: int = 100, **request: Any)
     reports = tuple(Report(float(k), 10.0 * k, 1.0 / k, float(k)) for k in range(1, int(epochs) + 1))
     asked = Request(**{"iterations": iterations, "max_gpus": 8, "epoch": 10, "batch_size": 16, **request})
     speeds = (Speed(1, 1, 0, 16, 1.0),) if reports else ()
-    return Job(f"study/{number}", asked, float(number), Stage("study", "0"), reports, speeds)
+    return known_job(f"study/{number}", asked, float(number), Stage("study", "0"), reports, speeds)
 
 
 def running(base: Job, node: str, gpus: int = 1, since_s: float = 0.0) -> Job:

@@ -8,6 +8,7 @@ import pytest
 from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Allocation, Cluster, Job, Node, Report, Request, Speed, Stage
 from beamer.gpu.policies.optimus import Optimus
+from tests.support.jobs import known_job
 
 SHAPES = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 2), (4, 4), (8, 4))
 
@@ -17,7 +18,7 @@ def job(key: str, terms: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 0.0), at_s: fl
     asked = Request(**{"iterations": 1000, "max_gpus": 16, "servers": True, "worker_cpus": 1.0, "server_cpus": 1.0} | request)
     t0, t1, t2, t3, t4 = terms
     speeds = tuple(Speed(w, 1, p, asked.batch_size, t0 / w + t1 + t2 * w / p + t3 * w + t4 * p) for w, p in SHAPES)
-    return Job(key, asked, at_s, Stage("s", "r"), speeds=speeds)
+    return known_job(key, asked, at_s, Stage("s", "r"), speeds=speeds)
 
 
 def decided(policy: Optimus, cluster: Cluster, *jobs: Job) -> Allocation:

@@ -9,6 +9,7 @@ import pytest
 from beamer.errors import InputError
 from beamer.gpu.model import Cluster, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
+from tests.support.jobs import known_job
 
 BAD: dict[str, dict[str, tuple[Any, ...]]] = {
     "round-robin": {"quantum_s": (0.0, nan, inf)},
@@ -83,7 +84,7 @@ def test_policies_decide_on_jobs_that_have_done_all_and_are_still_there(name: st
         reports = tuple(Report(i, done * i / 20, 2.0 - (2.0 - loss) * i / 20, i) for i in range(21)) if done else ()
         speeds = (Speed(1, 1, 0, 64, 0.02),) if done else ()
         grant = None if number else held
-        return Job(f"s/{number}", request, 0.0, Stage("s", "r", 6, 2), reports, speeds, grant, grant)
+        return known_job(f"s/{number}", request, 0.0, Stage("s", "r", 6, 2), reports, speeds, grant, grant)
 
     facts = [(40, 0.5), (20, 0.8), (0, 0.0), (40, 1.5), (45, 0.1), (10, 0.9), (40, 0.4), (41, 0.3), (40, 0.2)]
     jobs = [job(number, *fact) for number, fact in enumerate(facts)]

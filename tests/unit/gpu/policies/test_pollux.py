@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.policies.pollux import SPEEDUP_WITHOUT_GPUS, JobRestarts, Pollux, PolluxState, _without_shared_nodes
+from tests.support.jobs import known_job
 
 
 def cluster(nodes: int, gpus: int = 4) -> Cluster:
@@ -23,7 +24,7 @@ def job(number: int, sync_s: float | None = None, noise: float = 0.0, **request:
     if sync_s is not None:
         shapes = ((1, 1), (2, 1), (4, 1), (8, 2), (16, 4))
         speeds = tuple(Speed(n, k, 0, b, b / 64 / n + sync_s * (n > 1)) for n, k in shapes for b in (64, 128))
-    return Job(f"study/{number}", asked, float(number), Stage("study", "0"), reports, speeds, costs=Costs(restart_s=30.0))
+    return known_job(f"study/{number}", asked, float(number), Stage("study", "0"), reports, speeds, costs=Costs(restart_s=30.0))
 
 
 def held(base: Job, node: str, gpus: int) -> Job:

@@ -4,6 +4,7 @@ from typing import Any
 
 from beamer.gpu.model import Cluster, Job, Node, Report, Request, Speed, Stage
 from beamer.gpu.policies.slaq import Slaq
+from tests.support.jobs import known_job
 
 
 def job(key: str, half_life: float = 0.0, scale: float = 1.0, **request: Any) -> Job:
@@ -13,7 +14,7 @@ def job(key: str, half_life: float = 0.0, scale: float = 1.0, **request: Any) ->
         Report(float(k), float(k), scale * (0.5 ** (k / half_life) + 0.1), float(k)) for k in range(0, 101, 5) if half_life
     )
     speeds = tuple(Speed(n, 1, 0, 1, 2.0 / n) for n in (1, 2, 4))
-    return Job(key, asked, 0.0, Stage("s", "r"), reports=reports, speeds=speeds)
+    return known_job(key, asked, 0.0, Stage("s", "r"), reports=reports, speeds=speeds)
 
 
 def sizes(gpus: int, *jobs: Job, policy: Slaq = Slaq()) -> dict[str, int]:  # noqa: B008  # frozen

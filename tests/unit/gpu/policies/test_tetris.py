@@ -6,11 +6,12 @@ import pytest
 
 from beamer.gpu.model import Allocation, Cluster, Job, Node, Request, Speed, Stage
 from beamer.gpu.policies.tetris import Tetris
+from tests.support.jobs import known_job
 
 
 def job(key: str, step_s: float = 1.0, **request: Any) -> Job:
     asked = Request(**{"iterations": 1000} | request)
-    return Job(key, asked, 0.0, Stage("s", "r"), speeds=(Speed(asked.gpus, 1, asked.gpus * asked.servers, 1, step_s),))
+    return known_job(key, asked, 0.0, Stage("s", "r"), speeds=(Speed(asked.gpus, 1, asked.gpus * asked.servers, 1, step_s),))
 
 
 def decided(cluster: Cluster, *jobs: Job, weight: float = 1.0) -> Allocation:

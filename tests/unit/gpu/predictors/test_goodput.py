@@ -6,6 +6,7 @@ import pytest
 from beamer.gpu.model import Job, Report, Request, Speed, Stage
 from beamer.gpu.predictors import goodput
 from beamer.gpu.predictors.goodput import StepTimes, best_goodput, efficiency, fit_steps, noise_scale
+from tests.support.jobs import known_job
 
 SHAPES = [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2), (8, 2), (16, 4)]
 ROW = np.array([0])
@@ -26,7 +27,7 @@ def at(times: StepTimes, gpus: int, nodes: int, batch: float, row: int = 0) -> f
 
 def job(*gradients: tuple[float, float], batch_size: int = 100) -> Job:
     reports = tuple(Report(float(k), float(k), 1.0, 1.0, None, sqr, var) for k, (sqr, var) in enumerate(gradients))
-    return Job("study/0", Request(10, batch_size=batch_size), 0.0, Stage("study", "0"), reports)
+    return known_job("study/0", Request(10, batch_size=batch_size), 0.0, Stage("study", "0"), reports)
 
 
 def test_step_times_are_recovered_where_nothing_was_measured() -> None:

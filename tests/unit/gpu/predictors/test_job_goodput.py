@@ -8,6 +8,7 @@ import pytest
 
 from beamer.gpu.model import Grant, Job, Report, Request, Speed, Stage
 from beamer.gpu.predictors.job_goodput import JobGoodputs
+from tests.support.jobs import known_job
 
 LIMITS: dict[str, Any] = {"batch_size": 64, "max_gpus": 8, "max_batch_size": 1024}
 RATES = {"learning_rate": 0.1, "max_learning_rate": 0.4}
@@ -16,7 +17,7 @@ RATES = {"learning_rate": 0.1, "max_learning_rate": 0.4}
 def job(noise: float = 0.0, **request: Any) -> Job:
     speeds = tuple(Speed(n, 1, 0, b, 0.1 + b / n / 640) for n in (1, 2, 4) for b in (64, 256))
     reports = (Report(1.0, 1.0, 1.0, 1.0, None, 1.0, noise),) if noise else ()
-    return Job("j", Request(10, **LIMITS, **request), 0.0, Stage("s", "0"), reports, speeds)
+    return known_job("j", Request(10, **LIMITS, **request), 0.0, Stage("s", "0"), reports, speeds)
 
 
 def batch(job: Job, gpus: int, cautious: bool = True) -> int:

@@ -4,15 +4,16 @@ import math
 
 import pytest
 
-from beamer.gpu.model import Job, Report, Request, Stage
+from beamer.gpu.model import Report, Request, Stage
 from beamer.gpu.predictors.loss_fall import MOST_ITERATIONS, SHARE, iterations_until_fall
+from tests.support.jobs import known_job
 
 NAN = math.nan
 
 
 def until(*losses: float, window: int = 3, every: int = 10) -> float:
     reports = tuple(Report(float(k), float(k * every), loss, float(k)) for k, loss in enumerate(losses))
-    return iterations_until_fall(Job("s/t", Request(1000, epoch=every), 0.0, Stage("s", ""), reports), window)
+    return iterations_until_fall(known_job("s/t", Request(1000, epoch=every), 0.0, Stage("s", ""), reports), window)
 
 
 def test_a_hundredth_of_the_first_loss_at_the_rate_of_the_last_reports() -> None:

@@ -34,6 +34,7 @@ from beamer.gpu.predictors.speed import (
     typical_step_s,
 )
 from eval.gpu.dl2 import read_speeds, speed_model_errors
+from tests.support.jobs import known_job
 
 Fit = Callable[..., LossCurve]
 
@@ -240,7 +241,7 @@ def test_few_or_useless_samples_give_no_model() -> None:
 
 
 def job(speeds: tuple[Speed, ...], **request: bool) -> Job:
-    return Job("j", Request(iterations=10, batch_size=32, **request), 0.0, Stage("s", "r"), speeds=speeds)
+    return known_job("j", Request(iterations=10, batch_size=32, **request), 0.0, Stage("s", "r"), speeds=speeds)
 
 
 def test_a_job_that_was_hardly_measured_is_taken_as_linear() -> None:

@@ -9,6 +9,7 @@ import pytest
 from beamer.gpu.model import Cluster, Grant, Job, Node, Report, Request, Stage
 from beamer.gpu.policies import gpu_policy
 from beamer.gpu.predictors.silence import falls_silent_s, is_silent
+from tests.support.jobs import known_job
 
 CLUSTER = Cluster((Node("n", 1),))
 POLICIES = ["hermes", "convergence"]
@@ -16,7 +17,7 @@ GRANT = Grant.of({"n": 1})
 
 
 def job(name: str, **fields: object) -> Job:
-    plain = Job(f"s/{name}", Request(iterations=100), 0.0, Stage("s", "rung0", 3, 1))
+    plain = known_job(f"s/{name}", Request(iterations=100), 0.0, Stage("s", "rung0", 3, 1))
     return replace(plain, **fields)  # type: ignore[arg-type]  # of the fields' types
 
 

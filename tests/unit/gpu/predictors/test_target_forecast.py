@@ -4,6 +4,7 @@ import pytest
 
 from beamer.gpu.model import Job, Report, Request, Stage
 from beamer.gpu.predictors.target_forecast import forecasts, judged_reports
+from tests.support.jobs import known_job
 
 PRIOR = 0.1
 
@@ -15,7 +16,7 @@ def rare_accuracy(every: int, accuracy: float) -> Job:
         for k in range(600)
     )
     request = Request(1200, gpus=1, target_accuracy=0.9)
-    return Job("s/0", request, 0.0, Stage("s", "0"), reports)
+    return known_job("s/0", request, 0.0, Stage("s", "0"), reports)
 
 
 def test_accuracies_between_many_losses_count() -> None:
@@ -29,5 +30,5 @@ def test_accuracies_between_many_losses_count() -> None:
 
 def test_losses_count_all() -> None:
     job = rare_accuracy(every=100, accuracy=0.4)
-    by_loss = Job(job.key, Request(1200, gpus=1, target_loss=0.001), 0.0, job.stage, job.reports)
+    by_loss = known_job(job.key, Request(1200, gpus=1, target_loss=0.001), 0.0, job.stage, job.reports)
     assert len(judged_reports(by_loss)) == 600
