@@ -82,7 +82,7 @@ def schedule(
     if stop and not (directory / "search").exists():
         raise InputError("--dir", str(directory), "a directory in which a search was started")
     with SearchDirectory(directory, journal) as opened:
-        started = given or opened.started_search() or load(shipped())
+        started = opened.named(given) if given else opened.started_search() or load(shipped())
         _Command(opened, started, chosen, seed, json_file, quiet, controller).run(stop)
 
 
