@@ -34,7 +34,6 @@ from beamer.schedule.report import document, lines, remarks, rows, table
 from beamer.schedule.session import POLL_INTERVAL_S, SearchSession
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import TrialStatus
 
 REMOTE_POLL_INTERVAL_S = 1.0  # where a poll is an ssh command
 ALL_FAILED, REFUSED, SOME_FAILED = 1, 2, 3  # exit codes
@@ -276,7 +275,7 @@ class _Command:
             self.console.print("to continue, run the same command again" + (" without --stop" if stop else ""), highlight=False)
             if not stop:
                 raise typer.Exit(128 + self.signals[0])
-        elif failed := [row for row in found if row.status == TrialStatus.FAILED]:
+        elif failed := [row for row in found if not row.is_sound]:
             raise typer.Exit(ALL_FAILED if len(failed) == len(found) else SOME_FAILED)
 
     def _print(self, line: str, at_s: float) -> None:
