@@ -1,5 +1,6 @@
 """A search file: nodes, a job template, the configurations that it is run with, and who judges them."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -293,7 +294,7 @@ def _signal(name: str, where: str) -> int:
 
 
 def _check_checkpoints(template: str, jobs: Mapping[str, TrialJob]) -> None:
-    paths = {launch.checkpoint for job in jobs.values() for launch in list(job.launches.values())[:1]}
+    paths = {os.path.normpath(launch.checkpoint) for job in jobs.values() for launch in list(job.launches.values())[:1]}
     if template and len(paths) < len(jobs):
         raise InputError("job.checkpoint", template, "a path that differs between configurations: one with {name}")
 
