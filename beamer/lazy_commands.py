@@ -5,6 +5,7 @@ a table of commands, or one command, and typer parses a command's arguments.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -108,11 +109,15 @@ def print_version(program: str) -> None:
 
 @contextmanager
 def errors_as_exit_codes(program: str) -> Iterator[None]:
-    """End the process in one line for an error, with exit code 2 for bad input and missing parts, else with 1."""
+    """End the process in one line for an error, with exit code 2 for bad input and missing parts, else with 1.
+
+    It ends with 141, as by SIGPIPE, where nobody reads its output any more: what it had left to do is not done.
+    """
     try:
         yield
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except BeamerError as error:
         print(f"{_last_word(program)}: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError | PlatformError) else 1)

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shlex
 import signal
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from rich.markup import escape
 
 from beamer.clock import SteadyClock
 from beamer.engines.local import LaunchSpec, LocalEngine
+from beamer.engines.local.leftovers import left_of_jobs
 from beamer.engines.local.retire import retire
 from beamer.errors import InputError
 from beamer.gpu.decider import by_policy
@@ -32,16 +34,16 @@ from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
 from beamer.schedule.report import document, lines, remarks, rows, table, unread
 from beamer.schedule.session import POLL_INTERVAL_S, SearchSession
+from beamer.schedule.stop_signals import StopSignals
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import TrialStatus
 
 REMOTE_POLL_INTERVAL_S = 1.0  # where a poll is an ssh command
-ALL_FAILED, REFUSED, SOME_FAILED = 1, 2, 3  # exit codes
+ALL_FAILED = LEFT = 1  # exit codes; LEFT: something still runs that should have ended
+REFUSED, SOME_FAILED = 2, 3
 SHORTEST_WAIT_S = 0.005  # between two steps
 POLICY = "convergence"
 PARK_TIMEOUT_S = 30.0  # in addition to the time that a job may take to write its checkpoint
-STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def schedule(
@@ -63,11 +65,17 @@ def schedule(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.", dir_okay=False)] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but the table.")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="Save and end what still runs of the search in --dir.")] = False,
+    kill: Annotated[
+        bool,
+        typer.Option("--kill", help="As --stop, and kill what has not ended in time: it continues from its last checkpoint."),
+    ] = False,
 ) -> None:
     """Run a search of real training processes under a GPU policy.
 
-    Interrupted, it saves every job at an iteration boundary; the same command continues it, also after it was killed.
+    Interrupted, it saves every job at an iteration boundary; the same command continues it, also after it was killed. The third
+    signal ends it at once, and its jobs run on. Ends with 1 where something is left running that should have ended.
     """
+    stop = stop or kill
     if controller and seed:
         raise InputError("--seed", seed, "none beside --controller, which has its own")
     if controller and (policy or settings):
@@ -82,8 +90,10 @@ def schedule(
     if stop and not (directory / "search").exists():
         raise InputError("--dir", str(directory), "a directory in which a search was started")
     with SearchDirectory(directory, journal) as opened:
-        started = given or opened.started_search() or load(shipped())
-        _Command(opened, started, chosen, seed, json_file, quiet, controller).run(stop)
+        started = opened.named(given) if given else opened.started_search() or load(shipped())
+        command = _Command(opened, started, chosen, seed, json_file, quiet, controller)
+        with command.stops:
+            command.run(stop, kill)
 
 
 class _Command:
@@ -107,18 +117,20 @@ class _Command:
         self.quiet = quiet
         self.controller = controller
         self.link: EngineLink | None = None
-        self.signals: list[int] = []
+        self.stops = StopSignals(self._last_words)
+        self.signals = self.stops.numbers
         self.clock = SteadyClock()
         self.console = _Output(self.signals)
         self.errors = _Output(self.signals, stderr=True)
         self.session: SearchSession
         self.is_unread = False  # whether it has stopped as nothing was read of its configurations, though some may be meanwhile
 
-    def run(self, stop: bool) -> None:
-        """Run the search to its end, or until a signal; raises `typer.Exit` with the exit code unless that is 0."""
+    def run(self, stop: bool, kill: bool) -> None:
+        """Run the search to its end, or until a signal; raises `typer.Exit` with the exit code unless that is 0.
+
+        stop: whether to save and end what runs at once. kill: whether to kill what does not end in time.
+        """
         logging.getLogger("beamer").addHandler(_PrintOnce(self.errors))
-        for sign in STOPS:
-            signal.signal(sign, lambda number, frame: self.signals.append(number))
         journal = Journal(self.directory.journal)
         try:
             self.directory.start(self.search, next(iter(journal.replay()), None) is not None)
@@ -129,7 +141,7 @@ class _Command:
                 decider = by_controller(self.link)
             engine = LocalEngine(
                 self.search.cluster,
-                self.directory.path / "jobs",
+                self.jobs,
                 lambda key: self._launch(key, run),
                 keep_memory=self.search.keep_memory,
                 group=self.search.group,
@@ -154,16 +166,21 @@ class _Command:
                     self.signals.append(0)
                 else:
                     self._run_jobs()
-                all_saved = self._wait_until_forgotten() if self.session.done else self._save_jobs()
+                all_saved = self._wait_until_ended()
+                if kill and not all_saved:
+                    all_saved = self._kill_jobs()
                 self._report_end(all_saved)
             finally:
                 engine.close()
                 if self.link is not None:
                     self.link.close()
-            if all_saved:  # or it would end ranks that still run
-                for line in retire(self.search.cluster, self.directory.path / "jobs"):
-                    self.errors.print(escape(line), highlight=False)
-            self._end(stop)
+            cluster = self.search.cluster  # supervisors are not retired where they have ranks, which that would kill
+            left = retire(cluster, self.jobs, kill) if all_saved else left_of_jobs(cluster, self.jobs)
+            for one in left:
+                self.errors.print(f"left running: {escape(str(one))}", highlight=False, soft_wrap=True)
+            if left:
+                self.errors.print(escape(self._how_to_end(by_force=stop)), highlight=False, soft_wrap=True)
+            self._end(stop, bool(left))
         finally:
             journal.close()
 
@@ -242,13 +259,44 @@ class _Command:
             what = "that the search is over" if self.session.done else "that its GPUs are free"
             self.errors.print(f"the controller has not confirmed {what}: the same command tells it again", highlight=False)
 
+    @property
+    def jobs(self) -> Path:
+        """The engine's directory."""
+        return self.directory.path / "jobs"
+
+    def _wait_until_ended(self) -> bool:
+        """Wait until all jobs are saved, or forgotten if all have ended; return whether they are."""
+        return self._wait_until_forgotten() if self.session.done else self._save_jobs()
+
     def _wait_until_forgotten(self) -> bool:
         """Wait until nothing is left of jobs, which have ended; return whether that is so."""
         before = len(self.signals)
         gone = self.session.wait_until_forgotten(lambda: len(self.signals) > before)
         if not gone:
-            self.errors.print("supervisors of jobs that have ended are left: --stop ends them", highlight=False)
+            self.errors.print("supervisors of jobs that have ended are left", highlight=False)
         return gone
+
+    def _kill_jobs(self) -> bool:
+        """Kill what has not ended, and return whether that has ended now: the next supervisor of each finds its run lost."""
+        kept, before = self.session.unended, len(self.signals)
+        left_of_jobs(self.search.cluster, self.jobs, kept.__contains__, kill=True)
+        for key in sorted(kept):
+            self.errors.print(f"killed: {escape(key)}", highlight=False)
+        wait = self.session.wait_until_forgotten if self.session.done else self.session.park
+        return wait(lambda: len(self.signals) > before)
+
+    def _how_to_end(self, by_force: bool) -> str:
+        """Return how what is left is ended. by_force: whether it has been asked to end already."""
+        places = {"--dir": str(self.directory.path), "--journal": self.directory.journal, "--controller": self.controller}
+        options = [word for name, place in places.items() if place and isinstance(place, str) for word in (name, place)]
+        how = "--kill" if by_force else "--stop, or --kill where that does not suffice"
+        return f"to end it: beamer schedule {shlex.join(options)} {how}"
+
+    def _last_words(self) -> str:
+        """Return what is left running where the third signal ends the command."""
+        left = left_of_jobs(self.search.cluster, self.jobs, here=True)
+        words = ["ended by the third signal, nothing was waited for", *(f"left running: {one}" for one in left)]
+        return "".join(f"{word}\n" for word in (*words, *([self._how_to_end(by_force=False)] if left else [])))
 
     def _save_jobs(self) -> bool:
         """Save what runs, or let it run on upon a second signal; return whether all is saved."""
@@ -256,11 +304,11 @@ class _Command:
             self._print("saving every job at its next iteration", self.clock())
         saved = self.session.park(lambda: len(self.signals) > 1)
         if not saved:
-            self.errors.print("not every job is saved: the rest keep their supervisors, --stop ends them", highlight=False)
+            self.errors.print("not every job is saved: the rest keep their supervisors", highlight=False)
         return saved
 
-    def _end(self, stop: bool) -> None:
-        """Print the table, write the figures, and set the exit code."""
+    def _end(self, stop: bool, left: bool) -> None:
+        """Print the table, write the figures, and set the exit code. left: whether something runs that should have ended."""
         tracker, statistics, now = self.session.tracker, self.session.statistics, self.clock()
         found = rows(self.search, self.session.ledger, statistics, now)
         last = self.session.ledger.decision
@@ -285,7 +333,9 @@ class _Command:
             self.console.print("to continue, run the same command again" + (" without --stop" if stop else ""), highlight=False)
             if not stop:
                 raise typer.Exit(128 + self.signals[0])
-        elif failed := [row for row in found if row.status == TrialStatus.FAILED]:
+        if left:
+            raise typer.Exit(LEFT)
+        if self.session.done and (failed := [row for row in found if not row.is_sound]):
             raise typer.Exit(ALL_FAILED if len(failed) == len(found) else SOME_FAILED)
 
     def _print(self, line: str, at_s: float) -> None:

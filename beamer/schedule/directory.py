@@ -13,6 +13,7 @@ from beamer.engines.local.record import Record, load
 from beamer.engines.local.supervisor.store import read_json, take, write_json
 from beamer.errors import InputError
 from beamer.schedule.file import Search, parse
+from beamer.schedule.template import first_names
 from beamer.studies.journal.location import Location, check_no_secret, shown, sqlite_file, sqlite_url
 
 MAY_CHANGE = ("nodes", "group", "retries", "timeout_s", "silent_s", "collective_timeout_s", "poll_s")
@@ -78,10 +79,20 @@ class SearchDirectory:
             return None
         if not isinstance(known, dict) or not isinstance(known.get("base"), str) or "content" not in known:
             raise InputError("--dir", str(path), WRITTEN)
+        names = known.get("names")  # which 0.1.0 did not write down
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise InputError("--dir", str(path), WRITTEN)
         try:
-            return parse(known["content"], Path(known["base"]))
+            return parse(known["content"], Path(known["base"]), first_names if names is None else lambda configurations: names)
         except InputError as error:
             raise InputError(f"{path}: {error.field}", error.value, error.expected) from error
+
+    def named(self, search: Search) -> Search:
+        """Return a search with its configurations named as when it was started here; another is left for `start` to refuse."""
+        known = self.started_search()
+        if known is None or any(search.content[key] != known.content[key] for key in ("configurations", "grid")):
+            return search
+        return parse(search.content, search.base, lambda configurations: [trial.name for trial in known.trials])
 
     def start(self, search: Search, journal_holds: bool) -> None:
         """Write the search down, or check that it is the one that was started before. Raises `InputError` where it is another.
@@ -103,7 +114,8 @@ class SearchDirectory:
                     raise InputError(key, value, f"{was}, with which the search in {self.path} was started, or a new --dir")
         for record in self._records():
             _check_nodes(record, search.cluster, known.cluster if known else search.cluster)
-        content: dict[str, Any] = {"base": str(search.base), "content": dict(search.content)}
+        names = [trial.name for trial in search.trials]
+        content: dict[str, Any] = {"base": str(search.base), "content": dict(search.content), "names": names}
         for name in ("jobs", "checkpoints"):
             try:
                 (self.path / name).mkdir(mode=0o700, exist_ok=True)

@@ -1,8 +1,9 @@
 """A search file: nodes, a job template, the configurations that it is run with, and who judges them."""
 
+import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
@@ -64,7 +65,7 @@ _Text = Annotated[str, BeforeValidator(_text)]
 
 def _scalar(value: Any) -> Any:
     if not isinstance(value, bool | int | float | str):
-        raise ValueError("a text, a number, true or false")
+        raise ValueError('a text, a number, true or false; quote what is to be a text, such as "null" or "[64, 64]"')
     return value
 
 
@@ -173,8 +174,11 @@ def load(path: Path) -> Search:
         raise InputError(f"{path}: {error.field}", error.value, error.expected) from error
 
 
-def parse(data: Any, base: Path) -> Search:
-    """Build a search from the content of a search file in the directory `base`. Raises `InputError`."""
+def parse(data: Any, base: Path, names: Callable[[Sequence[Mapping[str, Value]]], Sequence[str]] | None = None) -> Search:
+    """Build a search from the content of a search file in the directory `base`. Raises `InputError`.
+
+    names: returns what configurations are named that say nothing of it; None: as `template.derived_name` does.
+    """
     if not isinstance(data, dict):
         raise InputError("search", data, f"a mapping with {', '.join(_File.model_fields)}")
     try:
@@ -189,7 +193,8 @@ def parse(data: Any, base: Path) -> Search:
     if (file.configurations is None) == (file.grid is None):
         raise InputError("configurations", file.configurations, "a list, or a grid in its place")
     named = "grid" if file.configurations is None else "configurations"
-    chosen = trials(file.configurations or grid(file.grid or {}), named)
+    configurations = file.configurations or grid(file.grid or {})
+    chosen = trials(configurations, named, None if names is None else names(configurations))
     cluster = LocalCluster(tuple(_node(node, f"nodes[{i}]") for i, node in enumerate(file.nodes)))
     rungs = declared_rungs([(rung.iterations, rung.keep) for rung in file.rungs], len(chosen), "rungs")
     jobs = {trial.name: _trial_job(file, trial, rungs, base) for trial in chosen}
@@ -289,7 +294,7 @@ def _signal(name: str, where: str) -> int:
 
 
 def _check_checkpoints(template: str, jobs: Mapping[str, TrialJob]) -> None:
-    paths = {launch.checkpoint for job in jobs.values() for launch in list(job.launches.values())[:1]}
+    paths = {os.path.normpath(launch.checkpoint) for job in jobs.values() for launch in list(job.launches.values())[:1]}
     if template and len(paths) < len(jobs):
         raise InputError("job.checkpoint", template, "a path that differs between configurations: one with {name}")
 

@@ -1,7 +1,7 @@
 """What is printed and written of a search: lines while it runs, a table and figures at its end."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -47,15 +47,34 @@ class TrialRow:
     reason: str = ""
     refused: str = ""
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it has not failed."""
+        return self.status != TrialStatus.FAILED
+
 
 def rows(search: Search, ledger: GpuLedger, statistics: SearchStatistics, now: float) -> list[TrialRow]:
-    """Return a row per configuration, the best first: by how far it came, then by its last loss."""
-    found = [_row(search, ledger, statistics, trial.name, trial.values, now) for trial in search.trials]
+    """Return a row per configuration, ranked, the best first."""
+    return ranked(search, [_row(search, ledger, statistics, trial.name, trial.values, now) for trial in search.trials])
 
-    def rank(row: TrialRow) -> tuple[bool, int, float]:
-        return row.status == TrialStatus.FAILED, -search.rung.get(row.rung, 0), math.inf if row.loss is None else row.loss
+
+def ranked(search: Search, found: Iterable[TrialRow]) -> list[TrialRow]:
+    """Return rows in the one ranking of a search, the best first: by the last rung that they were in, then by the last loss.
+
+    Those without a finite last loss come after all that have one, those that failed after these. A better loss that a
+    configuration had before its last one does not count: its checkpoint is of the last.
+    """
+
+    def rank(row: TrialRow) -> tuple[bool, bool, int, float]:
+        return not row.is_sound, row.loss is None, -search.rung.get(row.rung, 0), row.loss or 0.0
 
     return sorted(found, key=rank)
+
+
+def best_of(found: Sequence[TrialRow]) -> TrialRow | None:
+    """Return the first of ranked rows, None if it has failed or has no loss: then none of them has won."""
+    first = next(iter(found), None)
+    return first if first is not None and first.is_sound and first.loss is not None else None
 
 
 def _row(
@@ -97,9 +116,8 @@ def _status(job: Job, statistics: SearchStatistics) -> str:
 def document(
     search: Search, policy: str, found: Sequence[TrialRow], statistics: SearchStatistics, started_s: float, now: float
 ) -> dict[str, Any]:
-    """Return a search's figures as JSON. started_s: when it was first, however often it was resumed."""
-    sound = [row for row in found if row.best_loss is not None and row.status != TrialStatus.FAILED]
-    best = min(sound, key=lambda row: row.best_loss or 0.0, default=None)
+    """Return a search's figures as JSON. found: as of `rows`. started_s: when it was first, however often it was resumed."""
+    best = best_of(found)
     reached_s = min((report.at_s for report in statistics.reached.values()), default=None)
     return {
         "search": search.name,
@@ -138,7 +156,7 @@ def remarks(found: Sequence[TrialRow]) -> list[str]:
     said: list[str] = []
     for row in found:
         if row.reason:
-            again = "" if row.status == TrialStatus.FAILED else ", and was started again"
+            again = "" if not row.is_sound else ", and was started again"
             said.append(f"{row.name} failed {_times(row.failures)}{again}: {_in_a_line(row.reason)}")
         if row.refused:
             said.append(f"{row.name}: {_in_a_line(row.refused)}")

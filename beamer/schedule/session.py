@@ -163,6 +163,12 @@ class SearchSession:
         return True
 
     @property
+    def unended(self) -> set[str]:
+        """The jobs that `park` or, of a search that is done, `wait_until_forgotten` waits for."""
+        seen = self.engine.report()
+        return set(seen) if self.done else _moving(seen)
+
+    @property
     def _ending(self) -> bool:
         return self._reached and bool(self.ledger.live_jobs)
 

@@ -1,17 +1,24 @@
-"""A job template: what is run for a configuration, with {placeholders} of its values."""
+"""A job template: what is run for a configuration, with {placeholders} of its values, and how configurations are named."""
 
+import hashlib
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from string import Formatter
 from typing import Any
 
 from beamer.errors import InputError, nearest
-from beamer.studies.model import check_name
+from beamer.studies.model import check_name, is_name
 
 Value = bool | int | float | str
 MOST_LETTERS = 63
+"""Of a name, as of `check_name`."""
+DIGEST_DIGITS = 12
+"""Hexadecimal digits that end a name which does not say all by itself: two of 10 000 are equal with a probability of 2e-7."""
+_DIGEST = re.compile(rf"-[0-9a-f]{{{DIGEST_DIGITS}}}$")
 
 
 @dataclass(frozen=True)
@@ -22,30 +29,92 @@ class Trial:
     values: Mapping[str, Value]
 
 
-def trials(configurations: Sequence[Mapping[str, Value]], field: str) -> tuple[Trial, ...]:
-    """Return configurations with their names: as given or, without, made of their values. Raises `InputError`."""
-    found: dict[str, Trial] = {}
+def trials(configurations: Sequence[Mapping[str, Value]], field: str, names: Sequence[str] | None = None) -> tuple[Trial, ...]:
+    """Return configurations with their names: as given or, without, made of their values. Raises `InputError`.
+
+    names: of all, as they were found before; None: they are found now.
+    """
+    found: dict[str, int] = {}
+    made: list[Trial] = []
+    if names is not None and len(names) != len(configurations):
+        raise InputError("names", len(names), f"as many as there are configurations, {len(configurations)}")
+    keys = sorted({key for configuration in configurations for key in configuration} - {"name"})
     for i, configuration in enumerate(configurations):
         values = {key: value for key, value in configuration.items() if key != "name"}
         for key in values:
             if not key.isidentifier() or key in OWN:
                 raise InputError(f"{field}[{i}]", key, f"keys made of letters, digits and '_', and none of {', '.join(OWN)}")
-        name = configuration.get("name")
-        name = _name(values, f"trial-{i + 1}") if name is None else check_name(str(name), f"{field}[{i}].name")
+        given = configuration.get("name")
+        if given is not None:
+            name = check_name(str(given), f"{field}[{i}].name")
+        else:
+            name = names[i] if names is not None else derived_name(values, keys) if values else f"trial-{i + 1}"
         if name in found:
-            raise InputError(f"{field}[{i}]", name, "a configuration whose name no other has")
-        found[name] = Trial(name, values)
-    return tuple(found.values())
+            same = f"a configuration whose name no other has, as {field}[{found[name]}] has: give it another `name`"
+            raise InputError(f"{field}[{i}]", name, same)
+        found[name] = i
+        made.append(Trial(name, values))
+    return tuple(made)
 
 
 def grid(axes: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
-    """Return all combinations of values, the last key's changing fastest."""
+    """Return all combinations of values, the last key's changing fastest. Raises `InputError` for a repeated value."""
+    for key, values in axes.items():
+        found: dict[tuple[str, str], int] = {}
+        for i, value in enumerate(values):
+            first = found.setdefault(_typed(value), i)
+            if first != i:
+                other = f"another value than grid.{key}[{first}]; quote what is to be a text"
+                raise InputError(f"grid.{key}[{i}]", value, other)
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
-def _name(values: Mapping[str, Value], otherwise: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", "_".join(f"{key}-{value}" for key, value in values.items())).lstrip("._-")
-    return name if 0 < len(name) <= MOST_LETTERS else otherwise
+def derived_name(values: Mapping[str, Value], keys: Collection[str]) -> str:
+    """Return the name of a configuration that was given none: different values have different names.
+
+    It depends on the configuration's own values and on the keys of the search, so that it stays when a value is added.
+    keys: of all of the search's configurations. `KEY-VALUE_KEY-VALUE` is the name if the values can be read back from it,
+    types included. Otherwise what a name may not have becomes "-", and a digest of the values follows, which no other name ends
+    with.
+    """
+    text = "_".join(f"{key}-{value}" for key, value in values.items())
+    if is_name(text) and not _DIGEST.search(text) and _read_back(text, keys) == [(key, _typed(values[key])) for key in values]:
+        return text
+    digest = hashlib.sha256(json.dumps(list(values.items())).encode()).hexdigest()[:DIGEST_DIGITS]
+    shown = re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[: MOST_LETTERS - DIGEST_DIGITS - 1].rstrip("._-")
+    return f"{shown or 'trial'}-{digest}"
+
+
+def first_names(configurations: Sequence[Mapping[str, Value]]) -> list[str]:
+    """Return the names that 0.1.0 gave to configurations, some of them to several: searches that it started keep theirs."""
+    found = []
+    for i, values in enumerate(configurations):
+        text = "_".join(f"{key}-{value}" for key, value in values.items() if key != "name")
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", text).lstrip("._-")
+        found.append(str(values.get("name", name if 0 < len(name) <= MOST_LETTERS else f"trial-{i + 1}")))
+    return found
+
+
+def _read_back(text: str, keys: Collection[str]) -> list[tuple[str, tuple[str, str]]]:
+    """Return keys and values of a name, as far as they can be told apart: a value of several may hold what looks like a key."""
+    known = "|".join(re.escape(key) for key in sorted(keys, key=lambda key: (-len(key), key)))
+    starts = list(re.finditer(rf"(?:^|_)({known})-", text))
+    ends = [match.start() for match in starts[1:]] + [len(text)]
+    return [(match[1], _typed(_value(text[match.end() : end]))) for match, end in zip(starts, ends, strict=True)]
+
+
+def _value(text: str) -> Value:
+    """Return the value that is written so."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            if str(kind(text)) == text:
+                return kind(text)
+    return {"True": True, "False": False}.get(text, text)
+
+
+def _typed(value: Value) -> tuple[str, str]:
+    """Return a value's type and text: 1, 1.0 and true differ, which Python takes for equal, and NaN is equal to itself."""
+    return type(value).__name__, str(value)
 
 
 OWN = ("iterations", "python")

@@ -18,9 +18,14 @@ from beamer.errors import InputError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text may name a study, a run, a stage, a trial or an attempt."""
+    return bool(_NAME.fullmatch(text))
+
+
 def check_name(name: str, field: str) -> str:
     """Return `name` if it may name a study, a run, a stage, a trial or an attempt; raise `InputError` otherwise."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not is_name(name):
         raise InputError(field, name, "a name of 1 to 63 letters, digits, '.', '_' or '-' that starts with a letter or digit")
     return name
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from beamer.errors import InputError, PlatformError
+from beamer.errors import InputError
 from beamer.network.allocation import Classes, MaxMin
 from eval.bench.controller import controller_table, reports_table, restart_table
 from eval.bench.gpu import SIZES, measure
@@ -72,14 +72,11 @@ def bench(
 
 
 def _compare(console: Console, peer: str, sizes: Sequence[int]) -> None:
-    """Print how we compare with another program on fabrics of so many hosts, or why that is impossible here."""
+    """Print how we compare with another program on fabrics of so many hosts. Raises `PlatformError` where it is missing."""
     if peer != "simgrid":
         raise InputError("--peer", peer, "simgrid")
-    try:
-        for table in simgrid_tables(sizes):
-            console.print(table)
-    except PlatformError as missing:
-        console.print(f"simgrid: skipped: {missing}", markup=False)
+    for table in simgrid_tables(sizes):
+        console.print(table)
 
 
 def _measure_levels(console: Console, docs: bool) -> None:

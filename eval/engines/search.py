@@ -100,9 +100,8 @@ class DisturbedSearch:
 
     @cached_property
     def winner(self) -> str:
-        """The configuration with the least loss of all that are reported, at whatever iteration."""
-        best = {name: min(loss for loss, _ in self.undisturbed(name, end)) for name, end in self.targets.items()}
-        return min(best, key=best.__getitem__)
+        """The configuration that comes farthest, of several the one with the least last loss: as `ranked` of a search."""
+        return min(self.targets, key=lambda name: (-self.targets[name], self.undisturbed(name, self.targets[name])[-1][0]))
 
     def differences(self, name: str, trace: Path) -> list[str]:
         """Return how a sound configuration has not ended as if undisturbed, in words.

@@ -30,7 +30,8 @@ def faults(
 ) -> None:
     """Make faults happen to controllers, their journals and their peers; ends with 1 if anything was lost or failed.
 
-    What cannot be run here, as PostgreSQL is not installed, is named and left out; its committed figures stay.
+    What cannot be run here, as PostgreSQL is not installed, is named and left out; its committed figures stay. Ends with 1
+    where nothing is left to run, too.
     """
     console = Console(width=None if sys.stdout.isatty() else 220)
     study = run(chosen(only), times, seed, console.print)
@@ -44,6 +45,9 @@ def faults(
         whole = known.with_newer(study)
         COMMITTED.write(whole, COMMITTED.results)
         COMMITTED.renew(whole)
+    if not study.outcomes:
+        console.print("no fault was tried: nothing is known of any")
+        raise typer.Exit(1)
     if not all(outcome.is_good for outcome in study.outcomes.values()):
         raise typer.Exit(1)
 

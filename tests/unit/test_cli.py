@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -20,6 +21,7 @@ from beamer.output_files import check_outputs
 from beamer.workloads.joint import shipped as shipped_joint
 from beamer.workloads.scenario import shipped
 from hostagent.command import serve
+from tests.support.checkout import ROOT
 from tests.support.commands import run_here
 from topologies.emulation.platform import require, require_congestion_control
 
@@ -224,6 +226,17 @@ def test_every_error_ends_in_one_line_and_the_exit_code_of_its_kind(
         raise error
     assert ended.value.code == code
     assert capsys.readouterr() == ("", f"beamer: {error}\n")
+
+
+def test_output_that_nobody_reads_is_no_success() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    program = "from beamer.lazy_commands import errors_as_exit_codes as ending\nwith ending('x'):\n    print('y', flush=True)"
+    try:
+        done = subprocess.run([sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 @pytest.mark.parametrize("module", [beamer.cli, eval.__main__])

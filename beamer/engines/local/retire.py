@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from beamer.engines.local.client import SupervisorClient
+from beamer.engines.local.leftovers import UNDECLARED, LeftOnNode, left_on_node
 from beamer.engines.local.record import load
 from beamer.engines.local.spec import LocalCluster, LocalNode
 from beamer.engines.local.supervisor import control, store
@@ -15,33 +16,40 @@ END_S = 5.0
 POLL_S = 0.005
 
 
-def retire(cluster: LocalCluster, root: Path) -> list[str]:
-    """End every supervisor of the jobs in an engine's directory, which no engine uses now, and return what went wrong.
+def retire(cluster: LocalCluster, root: Path, kill: bool = False) -> list[LeftOnNode]:
+    """End every supervisor of the jobs in an engine's directory, which no engine uses now, and return what is left.
 
-    Where one still has ranks they are killed: park the jobs first. Nodes are no longer the jobs' when theirs have ended.
+    Where one still has ranks they are killed: park the jobs first. Nodes are no longer the jobs' when nothing is left there.
+    kill: whether one that does not end when it is asked to is killed.
     """
-    found: list[str] = []
+    found: list[LeftOnNode] = []
     for path in sorted(root.resolve().glob("*/job")):
         record = load(path)
         if record is None:
             continue
-        left: list[str] = []
-        for name in record.nodes:
-            try:
-                _end(cluster.node[name], path.parent)
-            except KeyError:
-                left.append(name)
-                found.append(f"{path.parent.name}: node {name} is no longer declared, a supervisor may be left there")
-            except control.Unreachable as error:
-                if not error.absent:
-                    left.append(name)
-                    found.append(f"{path.parent.name} on {name}: {error}")
-        if tuple(left) != record.nodes:
-            replace(record, nodes=tuple(left)).save(path)
+        left = [one for name in record.nodes if (one := _end(cluster, record.job, name, path.parent, kill)) is not None]
+        if len(left) != len(record.nodes):
+            replace(record, nodes=tuple(one.node for one in left)).save(path)
+        found += left
     return found
 
 
-def _end(node: LocalNode, job: Path) -> None:
+def _end(cluster: LocalCluster, job: str, name: str, directory: Path, kill: bool) -> LeftOnNode | None:
+    """End a job's supervisor on a node, and return what is left there, None if nothing is."""
+    node = cluster.node.get(name)
+    if node is None:
+        return LeftOnNode(job, name, problem=UNDECLARED)
+    try:
+        _ask_to_end(node, directory)
+    except control.Unreachable as error:
+        if error.absent:
+            return None
+        left = left_on_node(node, job, directory, kill)
+        return replace(left, problem=str(error)) if left.processes.pids or left.problem else None
+    return None
+
+
+def _ask_to_end(node: LocalNode, job: Path) -> None:
     client = SupervisorClient(node, job, kind=None)
     answer = client.ask(End(), END_S)
     if isinstance(answer, Refused):

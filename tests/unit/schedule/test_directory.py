@@ -218,3 +218,22 @@ def test_what_runs_or_is_not_its_own_stays(tmp_path: Path, other: str) -> None:
     assert (tmp_path / "mine" / "search").exists(), "it was there before"
     refused(tmp_path / "other", other=other)
     assert (tmp_path / "other" / other).exists()
+
+
+def test_configurations_keep_the_names_that_they_were_started_with(tmp_path: Path) -> None:
+    search = parse(changed(lambda d: d.update(configurations=None, grid={"lr": ["a/b", 0.1], "batch": [8]})), BASE)
+    names = [trial.name for trial in search.trials]
+    with SearchDirectory(tmp_path / "dir") as directory:
+        directory.start(search, False)
+        written = json.loads((tmp_path / "dir" / "search").read_text())
+        assert written.pop("names") == names
+        (tmp_path / "dir" / "search").write_text(json.dumps(written))  # as 0.1.0 wrote it
+        first = ["lr-a-b_batch-8", "lr-0.1_batch-8"]
+        assert first != names
+        assert [trial.name for trial in directory.named(search).trials] == first
+        directory.start(directory.named(search), True)
+        known = directory.started_search()
+        assert known is not None
+        assert [trial.name for trial in known.trials] == first
+        other = parse(changed(lambda d: d.update(configurations=None, grid={"lr": [0.1], "batch": [8]})), BASE)
+        assert directory.named(other) is other

@@ -111,6 +111,7 @@ def set_job(key: str, value: Any) -> Callable[[dict[str, Any]], Any]:
         (set_job("stop_signal", "SIGKILL"), r"job\.stop_signal", "can handle"),
         (set_job("progress", r"(?P<los>\d+)"), r"job\.progress group 'los'", "did you mean 'loss'"),
         (set_job("checkpoint", "ck"), r"job\.checkpoint", r"\{name\}"),
+        (set_job("checkpoint", "{name}/../ck"), r"job\.checkpoint", r"\{name\}"),
         (set_request("gpsu", 1), r"job\.request\.gpsu", "did you mean 'gpus'"),
         (set_request("gpus", 0), r"job\.request\.gpus", "at least 1"),
         (set_request("gpus", 3), r"job\.request", "2 GPUs in all"),

@@ -16,7 +16,7 @@ from beamer.gpu.model import Costs, Grant, Node, Report, Request
 from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.gpu.tuners import HalvingTuner
 from beamer.schedule.file import Search, parse
-from beamer.schedule.report import TrialRow, document, lines, remarks, rows, unread
+from beamer.schedule.report import TrialRow, best_of, document, lines, ranked, remarks, rows, unread
 from beamer.schedule.session import ENOUGH_UNREAD, SearchSession
 from beamer.schedule.statistics import SearchStatistics, TrialCounts
 from beamer.studies.events import Event, StageRegistered, StageSealed, StudyEnded, TargetSet, TrialEnded, TrialRegistered
@@ -147,8 +147,25 @@ def test_a_row_says_why_it_failed_and_what_was_refused() -> None:
 def test_a_configuration_that_failed_is_not_the_best() -> None:
     failed_row = TrialRow("a", {}, TrialStatus.FAILED, "", 5.0, 1e-9, 1e-9, 1.0, 1.0, 0, 0, 3, "it broke")
     sound_row = TrialRow("b", {}, TrialStatus.FINISHED, "", 9.0, 0.5, 0.4, 1.0, 1.0, 0, 0)
-    found = document(halving(), "fifo", [sound_row, failed_row], SearchStatistics(), 0.0, 1.0)
+    found = document(halving(), "fifo", ranked(halving(), [failed_row, sound_row]), SearchStatistics(), 0.0, 1.0)
     assert found["best"] == "b"
+    assert best_of([failed_row]) is None
+
+
+def test_the_best_is_the_first_row_of_the_table() -> None:
+    search = halving(rungs=[{"iterations": 5, "keep": 2}, {"iterations": 9}])
+
+    def row(name: str, rung: str, loss: float | None, best: float | None, status: str = "finished") -> TrialRow:
+        return TrialRow(name, {}, status, rung, 5.0, loss, best, 1.0, 1.0, 0, 0)
+
+    least_ever = row("a", "rung0", 0.9, 0.1, "killed")
+    winner, second = row("b", "rung1", 0.2, 0.2), row("c", "rung1", 0.3, 0.15)
+    diverged, failed_row = row("d", "rung1", None, 0.01), row("e", "rung1", 0.0, 0.0, "failed")
+    found = ranked(search, [failed_row, diverged, least_ever, second, winner])
+    assert [one.name for one in found] == ["b", "c", "a", "d", "e"]
+    assert document(search, "fifo", found, SearchStatistics(), 0.0, 1.0)["best"] == "b"
+    for without in ([diverged, failed_row], [failed_row], [row("f", "rung0", None, None, "waiting")], []):
+        assert document(search, "fifo", ranked(search, without), SearchStatistics(), 0.0, 1.0)["best"] is None
 
 
 FLOORS = {"a": 0.5, "b": 0.1, "c": 0.7, "d": 0.3, "e": 0.9}

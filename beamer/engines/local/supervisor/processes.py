@@ -1,7 +1,8 @@
-"""Processes as /proc shows them: states, processor time, descendants, and whose environment carries a mark."""
+"""Processes as /proc shows them: states, processor time, descendants, whose environment has a mark, and who holds a lock."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from beamer.process_stat import ProcessStat, process_stat
@@ -68,6 +69,26 @@ def marked(mark: str) -> list[int]:
             continue
         if wanted in environment.split(b"\0"):
             found.append(pid)
+    return found
+
+
+def lock_holders(paths: Sequence[Path]) -> dict[Path, list[int]]:
+    """Return the processes that hold the lock of each file (`flock`): those with a descriptor that the kernel says has it."""
+    found: dict[Path, list[int]] = {path: [] for path in paths}
+    wanted: dict[tuple[int, int], list[Path]] = {}
+    for path in paths:
+        with suppress(OSError):  # a file that is not there is held by nobody
+            status = os.stat(path)
+            wanted.setdefault((status.st_dev, status.st_ino), []).append(path)
+    for pid in _numbers("/proc") if wanted else []:
+        for descriptor in _numbers(f"/proc/{pid}/fd"):
+            with suppress(OSError):  # the process may end meanwhile
+                if "FLOCK" not in Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text():
+                    continue  # before its file is looked at, as a file system may not answer
+                status = os.stat(f"/proc/{pid}/fd/{descriptor}")
+                for path in wanted.get((status.st_dev, status.st_ino), []):
+                    if pid not in found[path]:
+                        found[path].append(pid)
     return found
 
 

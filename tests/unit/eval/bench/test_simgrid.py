@@ -1,5 +1,6 @@
 """What the driver of SimGrid is told and what it answers, without SimGrid."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -84,12 +85,10 @@ def test_why_there_is_no_driver_is_said(script: str, reason: str, tmp_path: Path
     assert not list(tmp_path.glob("cache/simgrid-driver-*"))
 
 
-def test_the_bench_says_why_it_skips_simgrid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_bench_fails_where_it_cannot_compare_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    bench(peer="simgrid")
-    assert capsys.readouterr().out == f"simgrid: skipped: g++ is not installed; {program.REMEDY}\n"
+    with pytest.raises(PlatformError, match=f"^g\\+\\+ is not installed; {re.escape(program.REMEDY)}$"):
+        bench(peer="simgrid")
 
 
 def test_an_unknown_peer_is_refused() -> None:

@@ -118,6 +118,14 @@ def test_what_is_not_installed_is_left_out_by_name() -> None:
     assert said == ["a: left out, PostgreSQL is not installed"]
 
 
+def test_a_command_that_can_try_no_fault_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fault = Fault("clock", "a fault", "never", lambda times, seed: GOOD, 1, lambda: "PostgreSQL is not installed")
+    monkeypatch.setattr(command, "FAULTS", {"clock": fault})
+    with pytest.raises(typer.Exit) as ended:
+        command.faults("clock", json_file=tmp_path / "faults.json")
+    assert ended.value.exit_code == 1
+
+
 def test_a_fault_that_nobody_recovers_from_is_a_failure_and_the_others_are_tried() -> None:
     def never(times: int, seed: int) -> FaultOutcome:
         raise TimeoutError("no answer")
