@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from beamer.gpu.events import RunFinished, TrialReported
 from beamer.gpu.model import Report
-from beamer.studies.asynchronous_halving import Arrival, AsynchronousHalving
+from beamer.studies.asynchronous_halving import AsynchronousHalving, RungArrival
 from beamer.studies.events import Event, StageRegistered, StageSealed, TargetSet, TrialEnded, TrialRegistered
 from beamer.studies.halving import Halving, Verdict
 from beamer.studies.model import Rung, TrialStatus, split_key, trial_key
@@ -148,7 +148,7 @@ class AsynchronousHalvingTuner(Tuner):
         self.rungs = halving.rungs
         self._rung: dict[str, int] = {}  # that each trial runs to
         self._losses: dict[str, float] = {}
-        self._arrived: list[dict[str, Arrival]] = [{} for _ in self.rungs]
+        self._arrived: list[dict[str, RungArrival]] = [{} for _ in self.rungs]
         self._sent: set[str] = set()  # trials whose present targets have not been set yet
 
     def judge(self, event: Event) -> Iterable[Event]:
@@ -177,7 +177,7 @@ class AsynchronousHalvingTuner(Tuner):
         if rung + 1 == len(self.rungs):
             return
         goes_on = self.halving.goes_on(loss, self._arrived[rung].values())
-        self._arrived[rung][trial] = Arrival(loss, goes_on)
+        self._arrived[rung][trial] = RungArrival(loss, goes_on)
         if goes_on:
             yield from self._send(trial, rung + 1, at_s)
         else:

@@ -9,7 +9,7 @@ from beamer.studies.model import Rung
 
 
 @dataclass(frozen=True)
-class Arrival:
+class RungArrival:
     """A trial that has come to a rung. loss: with which. went_on: whether it ran on from there."""
 
     loss: float
@@ -50,7 +50,7 @@ class AsynchronousHalving:
             step *= self.reduction_factor
         return tuple(Rung(f"rung{i}", 0, step) for i, step in enumerate((*steps, self.iterations)))
 
-    def goes_on(self, loss: float, before: Collection[Arrival]) -> bool:
+    def goes_on(self, loss: float, before: Collection[RungArrival]) -> bool:
         """Say whether a trial runs on that comes to a rung after others.
 
         Of the n trials that have come there, itself included, k = ceil(n / `reduction_factor`) are the best. It runs on if

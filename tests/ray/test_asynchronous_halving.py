@@ -12,7 +12,7 @@ pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
-from beamer.studies.asynchronous_halving import Arrival, AsynchronousHalving
+from beamer.studies.asynchronous_halving import AsynchronousHalving, RungArrival
 
 TRIALS = 40  # that come to the rung of a drawn search, one after another
 SEARCHES = 250
@@ -33,7 +33,7 @@ class TuneRung:
         return decision == TrialScheduler.CONTINUE
 
 
-def reason(loss: float, before: Sequence[Arrival], goes_on: bool, reduction_factor: int) -> str:
+def reason(loss: float, before: Sequence[RungArrival], goes_on: bool, reduction_factor: int) -> str:
     """Return why a decision differs from Tune's, "" where there is none.
 
     equal: fewer are strictly better than are the best, but as many that are better or equal have gone on. cut: it lies beside
@@ -57,13 +57,13 @@ def differences(levels: int | None) -> Counter[str]:
     for search in range(SEARCHES):
         reduction_factor = 2 + search % 3
         tune, ours = TuneRung(reduction_factor), AsynchronousHalving(100, reduction_factor)
-        before: list[Arrival] = []
+        before: list[RungArrival] = []
         for _ in range(TRIALS):
             loss = rng.random() if levels is None else rng.randrange(levels) / levels
             goes_on = ours.goes_on(loss, before)
             if goes_on != tune.goes_on(loss):
                 counted[reason(loss, before, goes_on, reduction_factor)] += 1
-            before.append(Arrival(loss, goes_on))
+            before.append(RungArrival(loss, goes_on))
     return counted
 
 
@@ -82,9 +82,9 @@ def test_of_ten_levels_those_whose_equals_have_their_share_are_ended() -> None:
 
 def test_sixteen_of_64_equal_trials_go_on_and_all_under_tune() -> None:
     tune, ours = TuneRung(4), AsynchronousHalving(100)
-    before: list[Arrival] = []
+    before: list[RungArrival] = []
     for _ in range(64):
-        before.append(Arrival(0.5, ours.goes_on(0.5, before)))
+        before.append(RungArrival(0.5, ours.goes_on(0.5, before)))
         assert tune.goes_on(0.5)
     assert sum(one.went_on for one in before) == 16
 
@@ -93,7 +93,7 @@ def test_a_loss_that_is_not_a_number_goes_on_under_tune_alone() -> None:
     tune = TuneRung(4)
     assert tune.goes_on(0.5)
     assert tune.goes_on(nan)
-    assert not AsynchronousHalving(100).goes_on(nan, [Arrival(0.5, True)])
+    assert not AsynchronousHalving(100).goes_on(nan, [RungArrival(0.5, True)])
 
 
 @pytest.mark.parametrize(("iterations", "reduction_factor", "first"), [(100, 4, 1), (64, 4, 1), (270, 3, 10), (125, 5, 1)])

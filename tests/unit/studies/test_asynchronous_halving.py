@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamer.errors import InputError
-from beamer.studies.asynchronous_halving import Arrival, AsynchronousHalving
+from beamer.studies.asynchronous_halving import AsynchronousHalving, RungArrival
 
 
 def test_rungs_lie_ever_farther_apart_and_end_with_the_iterations() -> None:
@@ -24,11 +24,11 @@ def test_rungs_lie_ever_farther_apart_and_end_with_the_iterations() -> None:
     assert steps(1) == [1]
 
 
-def arrivals(halving: AsynchronousHalving, losses: Iterable[float]) -> list[Arrival]:
+def arrivals(halving: AsynchronousHalving, losses: Iterable[float]) -> list[RungArrival]:
     """Let trials with these losses come to a rung one after another."""
-    found: list[Arrival] = []
+    found: list[RungArrival] = []
     for loss in losses:
-        found.append(Arrival(loss, halving.goes_on(loss, found)))
+        found.append(RungArrival(loss, halving.goes_on(loss, found)))
     return found
 
 
@@ -59,9 +59,9 @@ def test_sixteen_of_64_ties_go_on() -> None:
 
 def test_equals_of_a_trial_that_was_ended_do_not_keep_it_from_going_on() -> None:
     halving = AsynchronousHalving(100, 4)
-    ended = [Arrival(8.0, False)] * 4
-    assert halving.goes_on(8.0, [Arrival(8.0, True), *ended[1:], Arrival(9.0, False)])
-    assert not halving.goes_on(8.0, [Arrival(8.0, True), Arrival(8.0, True), *ended[2:]])
+    ended = [RungArrival(8.0, False)] * 4
+    assert halving.goes_on(8.0, [RungArrival(8.0, True), *ended[1:], RungArrival(9.0, False)])
+    assert not halving.goes_on(8.0, [RungArrival(8.0, True), RungArrival(8.0, True), *ended[2:]])
 
 
 @given(
@@ -70,7 +70,7 @@ def test_equals_of_a_trial_that_was_ended_do_not_keep_it_from_going_on() -> None
 @settings(deadline=None)
 def test_the_rule_of_both_counts(losses: list[float], reduction_factor: int) -> None:
     halving = AsynchronousHalving(100, reduction_factor)
-    found: list[Arrival] = []
+    found: list[RungArrival] = []
     for loss in losses:
         best = -(-(len(found) + 1) // reduction_factor)
         goes_on = halving.goes_on(loss, found)
@@ -81,7 +81,7 @@ def test_the_rule_of_both_counts(losses: list[float], reduction_factor: int) -> 
             strictly = sum(one.loss < loss for one in other)
             ahead = sum(one.loss <= loss and one.went_on for one in other)
             assert goes_on == (strictly < best and ahead < best)
-        found.append(Arrival(loss, goes_on))
+        found.append(RungArrival(loss, goes_on))
     for mark in set(losses):
         equal = [one for one in found if one.loss == mark]
         assert sum(one.went_on for one in equal) <= -(-len(found) // reduction_factor)
@@ -98,7 +98,7 @@ def test_a_loss_that_is_not_finite_is_the_worst() -> None:
     halving = AsynchronousHalving(100, 4)
     for loss in (nan, inf, -inf):
         assert not halving.goes_on(loss, [])
-        assert halving.goes_on(5.0, [Arrival(loss, False)])
+        assert halving.goes_on(5.0, [RungArrival(loss, False)])
 
 
 @pytest.mark.parametrize(
