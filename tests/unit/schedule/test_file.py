@@ -114,7 +114,7 @@ def set_job(key: str, value: Any) -> Callable[[dict[str, Any]], Any]:
         (set_request("gpsu", 1), r"job\.request\.gpsu", "did you mean 'gpus'"),
         (set_request("gpus", 0), r"job\.request\.gpus", "at least 1"),
         (set_request("gpus", 3), r"job\.request", "2 GPUs in all"),
-        (set_request("batch_size", "{lr}"), r"job\.request\.batch_size", "integer"),
+        (set_request("batch_size", "{lr}"), r"job\.request\.batch_size", "whole number"),
         (set_request("target_loss", 1.0), r"job\.request\.target_loss", "the search's"),
         (set_request("servers", True), r"job\.request\.servers", "not launched"),
         (lambda d: d["job"]["request"].pop("iterations"), r"job\.request\.iterations", "required"),
@@ -172,7 +172,7 @@ def test_policy_parameters_are_parsed_as_their_fields_types() -> None:
     [
         ("hermez", "window=3", "^policy: got 'hermez'.*did you mean 'hermes'"),
         ("hermes", "windw=3", r"^hermes\.windw: got '3'.*did you mean 'window'"),
-        ("hermes", "window=x", r"^hermes\.window: got 'x'.*integer"),
+        ("hermes", "window=x", r"^hermes\.window: got 'x'.*whole number"),
         ("hermes", "window=0", r"^hermes\.window: got 0, expected at least 1"),
         ("hermes", "window", "^--set: got 'window', expected NAME=VALUE"),
         ("round-robin", "quantum_s=0", r"^round-robin\.quantum_s: got 0\.0, expected a finite number above 0"),
