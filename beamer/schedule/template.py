@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from string import Formatter
 from typing import Any
 
 from beamer.errors import InputError, nearest
-from beamer.studies.model import check_name
+from beamer.studies.model import MOST_RUNG_TRIALS, check_name
 
 Value = bool | int | float | str
 MOST_LETTERS = 63
@@ -39,7 +40,10 @@ def trials(configurations: Sequence[Mapping[str, Value]], field: str) -> tuple[T
 
 
 def grid(axes: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
-    """Return all combinations of values, the last key's changing fastest."""
+    """Return all combinations of values, the last key's changing fastest. Raises `InputError` for more than any search has."""
+    count = prod(len(values) for values in axes.values())
+    if count > MOST_RUNG_TRIALS:
+        raise InputError("grid", f"{count} combinations", f"at most {MOST_RUNG_TRIALS} of them")
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
