@@ -8,7 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from beamer.errors import InputError, nearest, shortened
+from beamer.validation_messages import expected
 
+_OF_KEY = "[key]"  # the last part of pydantic's location of a key that is no text; the part before is the key
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's names for it, in a model and in a dataclass
 
 
@@ -27,19 +29,18 @@ def finding_error(finding: Mapping[str, Any], record: Any = None, prefix: str = 
     location: tuple[int | str, ...] = finding["loc"]
     path = prefix
     for part in location:
-        path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{shortened(part)}"
+        if part != _OF_KEY:
+            path += f"[{part}]" if isinstance(part, int) else f"{'.' if path else ''}{shortened(part)}"
     if finding["type"] in UNKNOWN_KEY:
         known = _fields_at(_record_in(record), location[:-1])
         return InputError(path, finding["input"], nearest(str(location[-1]), known) if known else "no such key")
-    if finding["type"] == "missing":
-        return InputError(path, None, "a value (it is required)")
-    context: dict[str, Any] = finding.get("ctx", {})
-    cause = context.get("error")
+    if finding["type"].startswith("missing"):
+        return InputError(path, None, expected(finding))  # pydantic's input is what lacks it
+    cause = finding.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
         # What the whole refuses about itself names its own field.
         return InputError(path, cause.value, cause.expected) if location else cause
-    expected = finding["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return InputError(path, finding["input"], expected)
+    return InputError(path, finding["input"], expected(finding))
 
 
 def check_arguments(of: str, call: Callable[..., Any], arguments: Mapping[str, Any], known: Collection[str]) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 from beamer.errors import InputError
 from beamer.gpu.events import GpusRequested
+from beamer.gpu.model import check_request
 from beamer.network.collectives import check_sizes, different_transfers
 from beamer.network.protocol import AgentReport, Connections, Counters, Workers
 from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
-from beamer.studies.model import MOST_STEPS, Role, TrialStatus
+from beamer.studies.model import Role, TrialStatus
 from beamer.studies.tracker import Tracker
 from controller.limits import Limits
 
@@ -80,9 +81,7 @@ def _check_gpus(event: GpusRequested, tracker: Tracker, limits: Limits) -> None:
     request = event.request
     if request.most > limits.workers:
         raise InputError("request.max_gpus", request.most, f"at most {limits.workers} workers of a trial")
-    for name in ("iterations", "epoch", "batch_size", "max_batch_size", "max_local_batch_size"):
-        if (value := getattr(request, name)) > MOST_STEPS:
-            raise InputError(f"request.{name}", value, f"at most {MOST_STEPS}")
+    check_request(request, "request")
     collective, servers = request.traffic.collective, request.most if request.servers else 0
     transfers = different_transfers(collective, request.most, servers)
     if transfers > limits.transfers:

@@ -112,7 +112,8 @@ def main() -> None:
         try:
             run_commands("python -m eval", ABOUT, COMMANDS)
         except ValidationError as error:
-            raise input_error(error) from error
+            found = input_error(error)
+            raise InputError(found.field or "--config", found.value, found.expected) from error
         except yaml.YAMLError as error:
             raise InputError("--config", " ".join(str(error).split()), "a YAML file") from error
 

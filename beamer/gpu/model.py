@@ -12,7 +12,7 @@ from functools import cached_property
 from pydantic import ConfigDict
 
 from beamer.errors import InputError
-from beamer.studies.model import UNKNOWN, Profile
+from beamer.studies.model import MOST_STEPS, UNKNOWN, Profile
 from beamer.studies.registration import check_profile
 
 LARGEST_LOSS = 3.4028235e38
@@ -73,6 +73,11 @@ class Costs:
 NOT_MEASURED = Costs()
 """Those of a job before its engine has reported any: as if changes took nothing, so that none is kept back for a guess."""
 
+_ZERO_OR_MORE = (
+    "min_gpus", "max_gpus", "max_batch_size", "max_local_batch_size", "learning_rate", "max_learning_rate", "worker_cpus",
+    "server_cpus",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Request:
@@ -119,7 +124,7 @@ class Request:
         for name in ("iterations", "gpus", "epoch", "batch_size"):
             if getattr(self, name) < 1:
                 raise InputError(name, getattr(self, name), "at least 1")
-        for name in ("min_gpus", "max_gpus", "max_batch_size", "max_local_batch_size", "worker_cpus", "server_cpus"):
+        for name in _ZERO_OR_MORE:
             if not getattr(self, name) >= 0:
                 raise InputError(name, getattr(self, name), "at least 0")
         if not self.least <= self.gpus <= self.most:
@@ -144,6 +149,16 @@ class Request:
         if not (self.accumulates and self.max_local_batch_size):
             return 1
         return -(-(batch_size or self.batch_size) // (gpus * self.max_local_batch_size))
+
+
+def check_request(request: Request, field: str) -> None:
+    """Check that what a request asks for is within what arithmetic can hold. Raises `InputError` naming it below `field`."""
+    for name in ("iterations", "gpus", "epoch", "batch_size", *_ZERO_OR_MORE):
+        if not (value := getattr(request, name)) <= MOST_STEPS:
+            raise InputError(f"{field}.{name}", value, f"at most {MOST_STEPS}")
+    for name in ("target_loss", "target_accuracy"):
+        if (target := getattr(request, name)) is not None and math.isnan(target):
+            raise InputError(f"{field}.{name}", target, "a number, or no trial meets it")
 
 
 @dataclass(frozen=True)

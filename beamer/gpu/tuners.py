@@ -6,10 +6,11 @@ A tuner acts on events alone, so that replaying a journal through a new one make
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from beamer.gpu.events import RunFinished, TrialReported
 from beamer.gpu.model import Report
-from beamer.studies.asynchronous_halving import AsynchronousHalving
+from beamer.studies.asynchronous_halving import AsynchronousHalving, RungArrival
 from beamer.studies.events import Event, StageRegistered, StageSealed, TargetSet, TrialEnded, TrialRegistered
 from beamer.studies.halving import Halving, Verdict
 from beamer.studies.model import Rung, TrialStatus, split_key, trial_key
@@ -135,7 +136,11 @@ class HalvingTuner(Tuner):
 
 
 class AsynchronousHalvingTuner(Tuner):
-    """Asynchronous successive halving: at a rung a trial is sent on at once, or killed. See `AsynchronousHalving`."""
+    """Asynchronous successive halving: at a rung a trial is sent on at once, or killed. See `AsynchronousHalving`.
+
+    A trial that ends before it has the target of the next rung has not gone on: whoever ended it, an earlier version by another
+    rule among them, was faster.
+    """
 
     def __init__(self, study: str, halving: AsynchronousHalving) -> None:
         self.study = study
@@ -143,7 +148,8 @@ class AsynchronousHalvingTuner(Tuner):
         self.rungs = halving.rungs
         self._rung: dict[str, int] = {}  # that each trial runs to
         self._losses: dict[str, float] = {}
-        self._arrived: list[list[float]] = [[] for _ in self.rungs]
+        self._arrived: list[dict[str, RungArrival]] = [{} for _ in self.rungs]
+        self._sent: set[str] = set()  # trials whose present targets have not been set yet
 
     def judge(self, event: Event) -> Iterable[Event]:
         """Send new trials to the first rung, and those that come to a rung to the next, or kill them."""
@@ -157,12 +163,21 @@ class AsynchronousHalvingTuner(Tuner):
                 rung = self._rung.get(trial)
                 if study == self.study and rung is not None and step >= self.rungs[rung].step:
                     yield from self._arrive(trial, rung, self._losses.pop(key, math.inf), at_s)
+            case TargetSet(trial=key):
+                study, trial = split_key(key)
+                if study == self.study:
+                    self._sent.discard(trial)
+            case TrialEnded(trial=key):
+                study, trial = split_key(key)
+                if study == self.study and trial in self._sent:
+                    self._sent.discard(trial)
+                    self._take_back(trial)
 
     def _arrive(self, trial: str, rung: int, loss: float, at_s: float) -> Iterable[Event]:
         if rung + 1 == len(self.rungs):
             return
-        goes_on = self.halving.goes_on(loss, self._arrived[rung])
-        self._arrived[rung].append(loss)
+        goes_on = self.halving.goes_on(loss, self._arrived[rung].values())
+        self._arrived[rung][trial] = RungArrival(loss, goes_on)
         if goes_on:
             yield from self._send(trial, rung + 1, at_s)
         else:
@@ -170,5 +185,12 @@ class AsynchronousHalvingTuner(Tuner):
 
     def _send(self, trial: str, rung: int, at_s: float) -> Iterable[Event]:
         self._rung[trial] = rung
+        self._sent.add(trial)
         yield StageRegistered(at_s, self.study, self.rungs[rung].name)
         yield TargetSet(at_s, trial_key(self.study, trial), self.rungs[rung].step, self.rungs[rung].name)
+
+    def _take_back(self, trial: str) -> None:
+        """Count a trial that was to be sent on as one that was not."""
+        rung = self._rung[trial] - 1
+        if rung >= 0:
+            self._arrived[rung][trial] = replace(self._arrived[rung][trial], went_on=False)

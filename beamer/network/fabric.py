@@ -27,7 +27,12 @@ MOST_PLANES = 256  # the shadow address of a path has one byte for its plane
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")  # lower case, as switches report it
 
+MOST_RATE_BPS = 10**18  # at which the largest synchronisation takes 8 ms; faster ones would take less than times are exact to
+
 Number = Annotated[int, Strict(), Field(ge=1)]  # or "20" and true would pass for numbers in a file
+DatapathId = Annotated[int, Strict(), Field(ge=1, lt=2**64)]  # OpenFlow's
+PortNumber = Annotated[int, Strict(), Field(ge=1, le=0xFFFFFF00)]  # OFPP_MAX
+Rate = Annotated[int, Strict(), Field(ge=1, le=MOST_RATE_BPS)]
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Switch:
     """
 
     name: str
-    dpid: Number
+    dpid: DatapathId
     agent: str | None = None
 
 
@@ -66,8 +71,8 @@ class Link:
 
     src: str
     dst: str
-    rate_bps: Number
-    port: Number
+    rate_bps: Rate
+    port: PortNumber
     interface: str
 
 
@@ -120,8 +125,8 @@ class Fabric:
                     raise InputError(f"fabric.links[{i}].{end}", node, nearest(node, [*self.host, *self.switch]))
             if link.src == link.dst or (link.src in self.host and link.dst in self.host):
                 raise InputError(f"fabric.links[{i}].dst", link.dst, "another node, one of the two a switch")
-            if link.rate_bps <= 0:
-                raise InputError(f"fabric.links[{i}].rate_bps", link.rate_bps, "a rate above 0 bit/s")
+            if not 0 < link.rate_bps <= MOST_RATE_BPS:
+                raise InputError(f"fabric.links[{i}].rate_bps", link.rate_bps, f"a rate above 0 bit/s, at most {MOST_RATE_BPS}")
             if (link.dst, link.src) not in self.link_index:
                 raise InputError(f"fabric.links[{i}]", f"{link.src}-{link.dst}", f"its reverse {link.dst}-{link.src}, too")
         _distinct("links", "dst", ((link.src, link.dst) for link in self.links))

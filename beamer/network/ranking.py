@@ -26,12 +26,12 @@ class Ranking(NetworkPolicy[Stateless]):
 
     def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
         """Return one tier per job; jobs without a coflow in flight are ranked by their next one."""
-        positions = np.lexsort((snapshot.coflows.released_s, _without_rounding(self.sort_key(snapshot))))
+        positions = np.lexsort((snapshot.coflows.released_s, without_rounding(self.sort_key(snapshot))))
         return state, tuple(Tier((snapshot.jobs.key[i],)) for i in positions.tolist()), None
 
 
-def _without_rounding(key: Floats) -> Floats:
-    """Return sort keys to nine digits, so that keys that differ by rounding alone are a tie."""
+def without_rounding(key: Floats) -> Floats:
+    """Return sort keys of at least 0 to nine digits, so that keys that differ by rounding alone are a tie."""
     magnitude = 10.0 ** np.floor(np.log10(np.where(key > 0, key, 1.0)))
     return np.round(key / magnitude, 9) * magnitude
 

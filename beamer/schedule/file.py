@@ -17,13 +17,14 @@ from beamer.engines.local import Launcher, LaunchSpec, LocalCluster, LocalNode, 
 from beamer.engines.local.spec import COLLECTIVE_TIMEOUT_S
 from beamer.engines.local.supervisor.groups import KINDS
 from beamer.errors import InputError, nearest
+from beamer.file_numbers import MOST_CODE, Amount, AnyAmount, Iterations, NodeGpus, PositiveSeconds, Seconds, Trials
 from beamer.gpu.limits import RunLimits
-from beamer.gpu.model import Cluster, Job, Node, Request, Stage
+from beamer.gpu.model import Cluster, Job, Node, Request, Stage, check_request
 from beamer.gpu.placement import can_ever_run
 from beamer.network.collectives import check_sizes
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.halving import declared_rungs
-from beamer.studies.model import Rung, check_name, split_key
+from beamer.studies.model import MOST_STEPS, Rung, check_name, split_key
 from beamer.validation import input_error
 from beamer.yaml_files import read_yaml
 
@@ -46,8 +47,8 @@ class _Entry(BaseModel):
 
 class _Node(_Entry):
     name: str
-    gpus: int = Field(ge=0)
-    cpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    gpus: NodeGpus
+    cpus: Amount = 0.0
     devices: list[str] = []
     address: str = "127.0.0.1"
     launcher: dict[str, Any] = {"kind": "subprocess"}
@@ -80,14 +81,14 @@ class _Job(_Entry):
     progress: str = ""
     stop_signal: str = "SIGTERM"
     checkpoint_signal: str = "SIGUSR1"
-    stopped_code: int = 0
-    grace_s: float = Field(default=30.0, ge=0, allow_inf_nan=False)
+    stopped_code: int = Field(default=0, ge=0, le=MOST_CODE)
+    grace_s: Seconds = 30.0
     request: dict[str, Any] = {}
 
 
 class _Rung(_Entry):
-    iterations: int = Field(ge=1)
-    keep: int | None = Field(default=None, ge=1)
+    iterations: Iterations
+    keep: Trials | None = None
 
 
 class _File(_Entry):
@@ -97,14 +98,14 @@ class _File(_Entry):
     configurations: list[dict[str, _Scalar]] | None = Field(default=None, min_length=1)
     grid: dict[str, Annotated[list[_Scalar], Field(min_length=1)]] | None = Field(default=None, min_length=1)
     rungs: list[_Rung] = []
-    target_loss: float | None = Field(default=None, allow_inf_nan=False)
+    target_loss: AnyAmount | None = None
     stop_at_target: bool = False
     keep_memory: bool = True
     group: str = "auto"
-    retries: int = Field(default=RETRIES, ge=0)
-    timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    silent_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    collective_timeout_s: float = Field(default=COLLECTIVE_TIMEOUT_S, ge=0, allow_inf_nan=False)
+    retries: int = Field(default=RETRIES, ge=0, le=MOST_STEPS)
+    timeout_s: PositiveSeconds | None = None
+    silent_s: PositiveSeconds | None = None
+    collective_timeout_s: Seconds = COLLECTIVE_TIMEOUT_S
     poll_s: float | None = Field(default=None, gt=0, le=60, allow_inf_nan=False)
 
 
@@ -244,6 +245,7 @@ def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> 
     if rungs:
         asked["iterations"] = rungs[-1].step
     request: Request = _build(Request, {**asked, "target_loss": file.target_loss}, "job.request")
+    check_request(request, "job.request")
     if request.servers:
         raise InputError("job.request.servers", True, "false: parameter servers are not launched here")
     check_sizes("job.request.traffic.collective", request.traffic.collective, request.least, request.most)

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from string import Formatter
 from typing import Any
 
 from beamer.errors import InputError, nearest
-from beamer.studies.model import check_name, is_name
+from beamer.studies.model import MOST_RUNG_TRIALS, check_name, is_name
 
 Value = bool | int | float | str
 MOST_LETTERS = 63
@@ -58,7 +59,10 @@ def trials(configurations: Sequence[Mapping[str, Value]], field: str, names: Seq
 
 
 def grid(axes: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
-    """Return all combinations of values, the last key's changing fastest. Raises `InputError` for a repeated value."""
+    """Return all combinations of values, the last key's changing fastest.
+
+    Raises `InputError` for a value that is repeated, and for more combinations than any search has.
+    """
     for key, values in axes.items():
         found: dict[tuple[str, str], int] = {}
         for i, value in enumerate(values):
@@ -66,6 +70,9 @@ def grid(axes: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
             if first != i:
                 other = f"another value than grid.{key}[{first}]; quote what is to be a text"
                 raise InputError(f"grid.{key}[{i}]", value, other)
+    count = prod(len(values) for values in axes.values())
+    if count > MOST_RUNG_TRIALS:
+        raise InputError("grid", f"{count} combinations", f"at most {MOST_RUNG_TRIALS} of them")
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 
 from beamer.errors import InputError
-from beamer.studies.model import Rung
+from beamer.studies.model import MOST_STEPS, Rung
+
+
+@dataclass(frozen=True)
+class RungArrival:
+    """A trial that has come to a rung. loss: with which. went_on: whether it ran on from there."""
+
+    loss: float
+    went_on: bool
 
 
 @dataclass(frozen=True)
@@ -25,8 +33,8 @@ class AsynchronousHalving:
     first: int = 1
 
     def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise InputError("iterations", self.iterations, "at least 1")
+        if not 1 <= self.iterations <= MOST_STEPS:
+            raise InputError("iterations", self.iterations, f"1 to {MOST_STEPS}")
         if self.reduction_factor < 2:
             raise InputError("reduction_factor", self.reduction_factor, "at least 2")
         if not 1 <= self.first <= self.iterations:
@@ -42,10 +50,16 @@ class AsynchronousHalving:
             step *= self.reduction_factor
         return tuple(Rung(f"rung{i}", 0, step) for i, step in enumerate((*steps, self.iterations)))
 
-    def goes_on(self, loss: float, before: Collection[float]) -> bool:
-        """Say whether a trial runs on that comes to a rung after others with these losses.
+    def goes_on(self, loss: float, before: Collection[RungArrival]) -> bool:
+        """Say whether a trial runs on that comes to a rung after others.
 
-        The first to come goes on, unless its loss is not finite, which is the worst. Of equal losses the first is the better.
+        Of the n trials that have come there, itself included, k = ceil(n / `reduction_factor`) are the best. It runs on if
+        fewer than k are strictly better, and if fewer than k of those that are better or equal ran on. So k of n equal trials
+        run on, spread over their arrivals, and a trial that no other equals is judged by its rank alone. The first to come runs
+        on. A loss that is not finite is the worst: a trial with one never runs on, and counts among the n.
         """
         best = ceil((len(before) + 1) / self.reduction_factor)
-        return isfinite(loss) and sum(other <= loss for other in before if isfinite(other)) < best
+        finite = [other for other in before if isfinite(other.loss)]
+        better = sum(other.loss < loss for other in finite)
+        ran_on = sum(other.went_on and other.loss <= loss for other in finite)
+        return isfinite(loss) and better < best and ran_on < best

@@ -7,7 +7,7 @@ for the other trials of a rung. What a search decides so depends on when trials 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from random import Random
-from statistics import median
+from statistics import mean, median
 
 from beamer.network.job import JobSpec
 from beamer.studies.model import Rung, TrialStatus
@@ -122,6 +122,8 @@ class Asha(AsynchronousSearch):
 class MedianStopping(AsynchronousSearch):
     """Stop a trial whose best loss so far is worse than the median of what the others had on average by then.
 
+    An equal one goes on.
+
     Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017 (KDD), section 3.2.2: the median of the running averages of all
     trials that have arrived at that step. fewest: other trials below which none is stopped, ours.
 
@@ -145,7 +147,8 @@ class MedianStopping(AsynchronousSearch):
     def verdict(self, known: Arrivals, trial: int, rung: int) -> TrialStatus | None:
         """Stop a trial that is worse than the median."""
         upto = known.losses[: rung + 1]
-        others = [sum(losses[other] for losses in upto) / len(upto) for other in known.losses[rung] if other != trial]
+        # the means are exact, so that of equal trials none is worse than the others by rounding alone
+        others = [mean([losses[other] for losses in upto]) for other in known.losses[rung] if other != trial]
         if len(others) >= self.fewest and min(losses[trial] for losses in upto) > median(others):
             return TrialStatus.KILLED
         return super().verdict(known, trial, rung)

@@ -22,13 +22,26 @@ from beamer.network.collectives import COLLECTIVES, PARAMETER_SERVER, phases
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
-from beamer.studies.model import Role, Worker, check_name
+from beamer.studies.model import (
+    LEAST_WEIGHT,
+    MOST_RUNG_TRIALS,
+    MOST_SECONDS,
+    MOST_STEPS,
+    MOST_SYNC_BYTES,
+    MOST_WEIGHT,
+    Role,
+    Worker,
+    check_name,
+)
 from beamer.workloads.asynchronous import AsynchronousPlan, AsynchronousSearch, LossCurves
 from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
 from beamer.workloads.scenario import build_topology, parse_job
 from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving, resized
 
+MOST_JITTER = (
+    3.0  # a standard deviation: one in twenty trials then computes four hundred times as long as the median, or longer
+)
 ARRIVAL_DIGITS = 6  # of a second: what logarithms of different platforms agree on
 
 
@@ -86,6 +99,7 @@ class Workload:
         check_name(self.name, "name")
         _whole("seed", self.seed, None)
         _whole("studies", self.studies, 1)
+        _within("studies", self.studies, 1, MOST_RUNG_TRIALS)
         _whole("servers", self.servers, 1)
         _names("models", self.models, MODELS)
         _names("collectives", self.collectives, COLLECTIVES)
@@ -93,24 +107,21 @@ class Workload:
         for name, frequency in self.collectives.items():
             _above_zero(f"collectives.{name}", frequency)
         _above_zero("bytes_scale", self.bytes_scale)
-        if not (_number(self.budget_spread) and self.budget_spread >= 1):
-            raise InputError("budget_spread", self.budget_spread, "a factor of at least 1")
+        _within("budget_spread", self.budget_spread, 1, MOST_STEPS)
         if not self.weights:
             raise InputError("weights", self.weights, "at least one weight")
         for weight in self.weights:
             _above_zero("weights", weight)
+            _within("weights", weight, LEAST_WEIGHT, MOST_WEIGHT)
         for trials in self.trials:
             resized(self.search, trials=trials)
         if self.arrivals_per_hour is not None:
             _above_zero("arrivals_per_hour", self.arrivals_per_hour)
-        if self.compute_ratio is not None and not (_number(self.compute_ratio) and self.compute_ratio >= 0):
-            raise InputError("compute_ratio", self.compute_ratio, "a number of at least 0")
-        if not (_number(self.compute_jitter) and self.compute_jitter >= 0):
-            raise InputError("compute_jitter", self.compute_jitter, "a number of at least 0")
-        if not (_number(self.overlap) and 0 <= self.overlap <= 1):
-            raise InputError("overlap", self.overlap, "a number from 0 to 1")
-        if not (_number(self.start_up_s) and self.start_up_s >= 0):
-            raise InputError("start_up_s", self.start_up_s, "a number of at least 0")
+        if self.compute_ratio is not None:
+            _within("compute_ratio", self.compute_ratio, 0, MOST_SECONDS)
+        _within("compute_jitter", self.compute_jitter, 0, MOST_JITTER)
+        _within("overlap", self.overlap, 0, 1)
+        _within("start_up_s", self.start_up_s, 0, MOST_SECONDS)
         self._check_jobs()
 
     def _check_jobs(self) -> None:
@@ -148,6 +159,9 @@ class Workload:
         arrivals = [0.0]
         while len(arrivals) < self.studies:
             arrivals.append(arrivals[-1] + 3600 * rng.expovariate(self.arrivals_per_hour))
+            if arrivals[-1] > MOST_SECONDS:
+                expected = f"a rate at which {self.studies} searches arrive within {MOST_SECONDS} seconds"
+                raise InputError("arrivals_per_hour", self.arrivals_per_hour, expected)
         return [round(arrival, ARRIVAL_DIGITS) for arrival in arrivals]
 
     def _search(self, i: int) -> tuple[SearchAlgorithm, float]:
@@ -172,12 +186,19 @@ class Workload:
         return math.exp(self.compute_jitter * rng.gauss(0.0, 1.0)) if self.compute_jitter else 1.0
 
     def _trial(self, name: str, hosts: tuple[str, ...], model: Model, collective: str, slowness: float = 1.0) -> dict[str, Any]:
-        sync_bytes = max(round(model.gradient_bytes * self.bytes_scale), 1)
+        scaled_bytes = model.gradient_bytes * self.bytes_scale
+        if scaled_bytes > MOST_SYNC_BYTES:
+            expected = f"a factor with which {model.name} has at most {MOST_SYNC_BYTES} bytes"
+            raise InputError("bytes_scale", self.bytes_scale, expected)
+        sync_bytes = max(round(scaled_bytes), 1)
         if self.compute_ratio is None:
             compute_s = model.compute_s
         else:
             alone = self._footprints.of(self._spec(hosts, collective, sync_bytes), plane=0).gamma_s
             compute_s = self.compute_ratio * alone
+        if slowness * compute_s > MOST_SECONDS:
+            expected = f"with which no trial of {model.name} computes for more than {MOST_SECONDS} seconds a step"
+            raise InputError("compute_ratio", self.compute_ratio, expected)
         first_server = len(hosts) - self._servers(collective)
         trial: dict[str, Any] = {"trial": name, "collective": collective, "workers": list(hosts[:first_server])}
         if hosts[first_server:]:
@@ -255,6 +276,11 @@ def _names(field: str, given: Any, known: Mapping[str, object]) -> None:
 
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _within(field: str, value: Any, least: float, most: float) -> None:
+    if not (_number(value) and least <= value <= most):
+        raise InputError(field, value, f"a number from {least:.15g} to {most:.15g}")
 
 
 def _above_zero(field: str, value: Any) -> None:

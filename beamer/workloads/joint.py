@@ -12,22 +12,31 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
 from beamer.engines.simulated import SimulatedJob
 from beamer.errors import InputError
+from beamer.file_numbers import (
+    MOST_NODE_GPUS,
+    Amount,
+    Iterations,
+    PositiveAmount,
+    PositiveSeconds,
+    Seconds,
+    SyncBytes,
+    Trials,
+)
 from beamer.gpu.model import Cluster, Costs, Job, Node, Request, Stage
 from beamer.gpu.placement import can_ever_run
 from beamer.network.collectives import PARAMETER_SERVER, check_sizes
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.halving import declared_rungs
-from beamer.studies.model import Profile, Rung, check_name
+from beamer.studies.model import MOST_RANK, Profile, Rung, check_name
 from beamer.studies.registration import check_profile, check_rungs
-from beamer.units import parse_size
 from beamer.validation import input_error
 from beamer.workloads.programs import STAND_IN, Configuration, Program, check_program, configurations
 from beamer.workloads.scenario import build_topology
@@ -67,57 +76,53 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
 class _Costs(_Entry):
-    start_s: _Seconds = 0.0
-    suspend_s: _Seconds = 0.0
-    resume_s: _Seconds = 0.0
-    restart_s: _Seconds = 0.0
+    start_s: Seconds = 0.0
+    suspend_s: Seconds = 0.0
+    resume_s: Seconds = 0.0
+    restart_s: Seconds = 0.0
 
 
 class _Request(_Entry):
-    gpus: int = Field(default=1, ge=1)
-    min_gpus: int = Field(default=0, ge=0)
-    max_gpus: int = Field(default=0, ge=0)
+    gpus: int = Field(default=1, ge=1, le=MOST_RANK)
+    min_gpus: int = Field(default=0, ge=0, le=MOST_RANK)
+    max_gpus: int = Field(default=0, ge=0, le=MOST_RANK)
 
 
 class _Job(_Entry):
-    bytes: Annotated[int, BeforeValidator(lambda v: parse_size(v, "bytes"))]
-    compute_s: _Positive
+    bytes: SyncBytes
+    compute_s: PositiveSeconds
     compute_jitter: float = Field(default=0.0, ge=0, le=3)
-    fixed_s: _Seconds = 0.0
+    fixed_s: Seconds = 0.0
     collective: str = "ring"
     overlap: float = Field(default=0.0, ge=0, le=1)
-    epoch: int = Field(default=1, ge=1)
+    epoch: Iterations = 1
 
 
 class _Curve(_Entry):
-    start: _Positive = 1.0
-    floor: _Seconds
-    half: _Positive
+    start: PositiveAmount = 1.0
+    floor: Amount
+    half: PositiveAmount
 
 
 class _Draw(_Entry):
-    trials: int = Field(ge=1)
-    start: _Positive = 1.0
-    floor: tuple[_Seconds, _Seconds]
-    half: tuple[_Positive, _Positive]
+    trials: Trials
+    start: PositiveAmount = 1.0
+    floor: tuple[Amount, Amount]
+    half: tuple[PositiveAmount, PositiveAmount]
 
 
 _CURVES = TypeAdapter(list[_Curve])
 
 
 class _Rung(_Entry):
-    iterations: int = Field(ge=1)
-    keep: int | None = Field(default=None, ge=1)
+    iterations: Iterations
+    keep: Trials | None = None
 
 
 class _Search(_Entry):
     name: str
-    arrival_s: _Seconds = 0.0
+    arrival_s: Seconds = 0.0
     request: _Request = _Request()
     job: _Job
     program: str = STAND_IN
@@ -129,10 +134,10 @@ class _Search(_Entry):
 class _File(_Entry):
     name: str
     topology: dict[str, Any]
-    gpus_per_host: int = Field(ge=1)
+    gpus_per_host: int = Field(ge=1, le=MOST_NODE_GPUS)
     seed: int = 0
     queues: int = QUEUES
-    report_s: _Positive = 1.0
+    report_s: PositiveSeconds = 1.0
     costs: _Costs = _Costs()
     searches: list[_Search] = Field(min_length=1)
 

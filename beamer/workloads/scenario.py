@@ -18,11 +18,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from beamer import entry_points
 from beamer.errors import InputError, nearest
+from beamer.file_numbers import Iterations, PositiveSeconds, Seconds, SyncBytes, Trials, Weight
 from beamer.network.collectives import phases
 from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
 from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.model import Role, Rung, Worker, check_name
+from beamer.studies.registration import check_rungs
 from beamer.units import UNSCALED_WINDOW_BYTES, parse_size
 from beamer.validation import check_arguments, input_error
 from beamer.workloads.asynchronous import AsynchronousPlan
@@ -116,22 +118,22 @@ class _Trial(_Entry):
     trial: str
     workers: list[str] = Field(min_length=1)
     servers: list[str] = []
-    bytes: Annotated[int, BeforeValidator(lambda v: parse_size(v, "bytes"))]
+    bytes: SyncBytes
     collective: str = "ring"
-    compute_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    compute_s: Seconds = 0.0
     overlap: float = Field(default=0.0, ge=0, le=1)
 
 
 class _Rung(_Entry):
-    iterations: int = Field(ge=1)
-    keep: int | None = Field(default=None, ge=1)
-    finish: int | None = Field(default=None, ge=1)
+    iterations: Iterations
+    keep: Trials | None = None
+    finish: Trials | None = None
 
 
 class _Study(_Entry):
     study: str
-    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    arrival_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    weight: Weight = 1.0
+    arrival_s: Seconds = 0.0
     after: str | None = None
     trials: list[_Trial] = Field(min_length=1)
     rungs: list[_Rung] = Field(min_length=1)
@@ -139,8 +141,8 @@ class _Study(_Entry):
 
 class _Failure(_Entry):
     link: str
-    at_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    until_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    at_s: Seconds = 0.0
+    until_s: PositiveSeconds | None = None
 
 
 class _File(_Entry):
@@ -148,7 +150,7 @@ class _File(_Entry):
     topology: dict[str, Any]
     seed: int = 0
     queues: int = QUEUES
-    start_up_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    start_up_s: Seconds = 0.0
     congestion_control: str = Field(default=TransportSettings.congestion_control, pattern=r"^[a-z0-9_]{1,15}$")
     queue_packets: int = Field(default=TransportSettings.queue_packets, ge=1, le=100_000)
     window: Annotated[
@@ -236,7 +238,12 @@ def _study(study: _Study, field: str, seed: int, fabric: Fabric) -> StudyPlan:
             trials = _best(trials, rung.keep, seed, study.study)
         elif rung.keep is not None:
             raise InputError(f"{field}.rungs[{i}].keep", rung.keep, "no such key in the last rung, after which nothing runs")
-    return StudyPlan(study.study, study.weight, study.arrival_s, tuple(stages), study.after)
+    plan = StudyPlan(study.study, study.weight, study.arrival_s, tuple(stages), study.after)
+    try:
+        check_rungs(plan.rungs)
+    except InputError as error:
+        raise InputError(f"{field}.{error.field}", error.value, error.expected) from error
+    return plan
 
 
 def _failure(failure: _Failure, field: str, fabric: Fabric) -> CableFailure:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 from beamer.errors import InputError, nearest
+from beamer.studies.model import MOST_RUNG_TRIALS, MOST_STEPS
 
 
 @dataclass(frozen=True)
@@ -185,9 +186,16 @@ def _powers(base: int, limit: int) -> int:
     return n
 
 
+_LISTED = ("trials", "generations", "halvings", "reports")
+"""Settings of which each unit is an entry of a scenario, a job or a rung."""
+
+
 def check_at_least(settings: Any, **limits: int) -> None:
-    """Check that these fields are whole numbers of at least so much. Raises `InputError`."""
+    """Check that these fields are whole numbers of at least so much, and that a study can declare them. Raises `InputError`."""
     for field, limit in limits.items():
         value = getattr(settings, field)
         if isinstance(value, bool) or not isinstance(value, int) or value < limit:
             raise InputError(f"search.{field}", value, f"a whole number of at least {limit}")
+        most = MOST_RUNG_TRIALS if field in _LISTED else MOST_STEPS
+        if value > most:
+            raise InputError(f"search.{field}", value, f"a whole number of at most {most}")

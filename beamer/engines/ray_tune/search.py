@@ -13,7 +13,7 @@ from beamer.gpu.decider import Decider
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.events import GpusRequested, TrialReported
 from beamer.gpu.ledger import GpuLedger
-from beamer.gpu.model import Report, Request
+from beamer.gpu.model import Report, Request, check_request
 from beamer.gpu.remote import OWN_RUN
 from beamer.gpu.tuners import AsynchronousHalvingTuner, HalvingTuner, NoTuner, Tuner
 from beamer.studies.asynchronous_halving import AsynchronousHalving
@@ -90,6 +90,7 @@ class TuneSearch:
         """Have a trial ask for GPUs; with rungs its iterations are those of the last one."""
         if self.rungs:
             request = replace(request, iterations=self.rungs[-1].step)
+        check_request(request, f"request of {trial}")
         self.driver.take(StudyRegistered(now, self.study, self._run, rungs=self.rungs))
         self.driver.submit(self.study, trial, request, now)
 

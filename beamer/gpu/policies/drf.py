@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heapreplace
 
 from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Job
-from beamer.gpu.policy import check_at_least, check_positive
+from beamer.gpu.policy import check_at_least, check_interval
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
 
@@ -29,7 +29,7 @@ class Drf(RoundBased):
     fair = True
 
     def __post_init__(self) -> None:
-        check_positive(self, "interval_s")
+        check_interval(self, "interval_s")
         check_at_least(self, 0, "patience_s", endless=True)
 
     @property

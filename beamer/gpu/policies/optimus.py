@@ -7,7 +7,7 @@ from math import isfinite
 
 from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Job
-from beamer.gpu.policy import check_at_least, check_positive
+from beamer.gpu.policy import check_at_least, check_interval, check_positive
 from beamer.gpu.predictors.all_reduce import AllReduceSpeed, all_reduce_speeds
 from beamer.gpu.predictors.loss_curve import fit_inverse, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
@@ -42,7 +42,8 @@ class Optimus(RoundBased):
     name = "optimus"
 
     def __post_init__(self) -> None:
-        check_positive(self, "interval_s", "servers_per_gpu")
+        check_interval(self, "interval_s")
+        check_positive(self, "servers_per_gpu")
         check_at_least(self, 0, "threshold")
         check_at_least(self, 0, "patience_s", endless=True)
 

@@ -20,7 +20,7 @@ from beamer.errors import InputError
 from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import CompactPlacer, jobs_that_fit, place_sizes
-from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
+from beamer.gpu.policy import GpuPolicy, check_at_least, check_interval
 from beamer.gpu.predictors.job_goodput import JobGoodputs
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ class Pollux(GpuPolicy[PolluxState]):
     State = PolluxState
 
     def __post_init__(self) -> None:
-        check_positive(self, "interval_s")
+        check_interval(self, "interval_s")
         check_at_least(self, 1, "growth")
         check_at_least(self, 0, "batch_change_gain")
         if not -inf < self.p <= 1:

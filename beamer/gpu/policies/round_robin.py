@@ -6,7 +6,7 @@ from random import Random
 
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
-from beamer.gpu.policy import GpuPolicy, check_positive
+from beamer.gpu.policy import GpuPolicy, check_interval
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RoundRobin(GpuPolicy[TimeSlice]):
     State = TimeSlice
 
     def __post_init__(self) -> None:
-        check_positive(self, "quantum_s")
+        check_interval(self, "quantum_s")
 
     def allocate(
         self, state: TimeSlice, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random

@@ -9,7 +9,7 @@ from math import inf, isfinite
 
 from beamer.gpu.even_placement import EvenPlacer
 from beamer.gpu.model import Job
-from beamer.gpu.policy import check_at_least, check_positive, check_share
+from beamer.gpu.policy import check_at_least, check_interval, check_positive, check_share
 from beamer.gpu.predictors.batch_cache import BatchCache
 from beamer.gpu.predictors.loss_curve import History, LossCurve, fit_weighted_of_each, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
@@ -45,7 +45,8 @@ class Slaq(RoundBased):
     name = "slaq"
 
     def __post_init__(self) -> None:
-        check_positive(self, "epoch_s", "decay")
+        check_interval(self, "epoch_s")
+        check_positive(self, "decay")
         check_share(self, "decay")
         check_at_least(self, 0, "patience_s", endless=True)
 

@@ -10,7 +10,7 @@ import numpy as np
 from beamer.network.arrays import Floats, Ints
 from beamer.network.bssi import Items, improved, sequence, weighted_completion
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.ranking import effective_bottleneck_s
+from beamer.network.ranking import effective_bottleneck_s, without_rounding
 from beamer.network.snapshot import Snapshot
 from beamer.network.work import RemainingWork, aged, remaining_work
 
@@ -84,7 +84,7 @@ class Beamer(NetworkPolicy[BeamerState]):
             return BeamerState(), (), None
         previous = {ranked.item: ranked for ranked in state.order}
         left_s = dict(zip(snapshot.jobs.key, work.critical_s.tolist(), strict=True))
-        slowest_first = np.lexsort((-work.critical_s, work.item_of_job))
+        slowest_first = np.lexsort((-without_rounding(work.critical_s), work.item_of_job))
         jobs = tuple(snapshot.jobs.key[j] for j in slowest_first.tolist())
         first = np.searchsorted(work.item_of_job, np.arange(len(work.name) + 1))
         started_s = np.maximum.reduceat(snapshot.jobs.started_s, first[:-1]).tolist()
@@ -97,7 +97,10 @@ class Beamer(NetworkPolicy[BeamerState]):
 
 
 def by_index(snapshot: Snapshot, work: RemainingWork, urgent_first: Ints) -> Order:
-    """Return one tier per job by the index of its coflow; jobs that have none in flight come last."""
+    """Return one tier per job by the index of its coflow, equal ones by their items' ranks, then as registered.
+
+    Jobs that have no coflow in flight come last.
+    """
     jobs, in_flight = snapshot.jobs, snapshot.coflows.in_flight
     rank = _rank_on_own_links(work.items, urgent_first)[work.item_of_job]
     left_s = effective_bottleneck_s(snapshot)
@@ -106,7 +109,7 @@ def by_index(snapshot: Snapshot, work: RemainingWork, urgent_first: Ints) -> Ord
     slowest_s = np.zeros(len(snapshot.stages))
     np.maximum.at(slowest_s, jobs.stage, critical_s)
     slack = np.divide(slowest_s[jobs.stage], critical_s, out=np.ones(len(critical_s)), where=critical_s > 0)
-    index = left_s * rank**RANK_EXPONENT * slack**SLACK_EXPONENT
+    index = without_rounding(left_s * rank**RANK_EXPONENT * slack**SLACK_EXPONENT)
     return tuple(Tier((jobs.key[i],)) for i in np.lexsort((rank, index, ~in_flight)).tolist())
 
 

@@ -11,6 +11,7 @@ from beamer.network.arrays import Floats, Ints
 from beamer.network.bssi import improved as improved_order
 from beamer.network.bssi import sequence
 from beamer.network.policy import NetworkPolicy, Order, Tier
+from beamer.network.ranking import without_rounding
 from beamer.network.rate_plan import Demand, RatePlan, improved, in_turn, planned
 from beamer.network.snapshot import Run, RunningStudy, Snapshot
 from beamer.network.views import LaterRung
@@ -256,10 +257,12 @@ def _by_need(state: PlanState, snapshot: Snapshot, now: float) -> Order:
     iterations = np.array([goal.iterations for goal in state.goals], np.float64)
     end_s = np.array([goal.end_s for goal in state.goals], np.float64)
     need = (iterations - (remaining - snapshot.remaining)) * snapshot.jobs.iteration_s / (state.until_s - now)
-    return tuple(Tier((snapshot.jobs.key[j],)) for j in np.lexsort((end_s, -np.round(need / NEED_STEP))).tolist())
+    return tuple(
+        Tier((snapshot.jobs.key[j],)) for j in np.lexsort((without_rounding(end_s), -np.round(need / NEED_STEP))).tolist()
+    )
 
 
 def _one_by_one(snapshot: Snapshot, work: RemainingWork, urgent_first: Ints) -> Order:
     members = [np.flatnonzero(work.item_of_job == i) for i in urgent_first]
-    slowest_first = [jobs[np.argsort(-work.critical_s[jobs], kind="stable")] for jobs in members]
+    slowest_first = [jobs[np.argsort(-without_rounding(work.critical_s[jobs]), kind="stable")] for jobs in members]
     return tuple(Tier(tuple(snapshot.jobs.key[j] for j in jobs), divisible=True) for jobs in slowest_first)

@@ -7,7 +7,7 @@ import numpy as np
 
 from beamer.decision.policy import Stateless
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.ranking import next_poll_s
+from beamer.network.ranking import ROUNDING, next_poll_s
 from beamer.network.snapshot import Snapshot
 
 HEAVY_PERCENTILE = 80  # of coflow sizes, as in Baraat
@@ -39,7 +39,9 @@ class FifoLm(NetworkPolicy[Stateless]):
         if not snapshot.jobs.key:
             return state, (), None
         threshold = np.percentile(snapshot.jobs.size_bits, HEAVY_PERCENTILE) if self.heavy_bits is None else self.heavy_bits
-        heavy = coflows.sent_bits > threshold
+        heavy = coflows.sent_bits > threshold * (
+            1 + ROUNDING
+        )  # one that has sent just that is not, whatever its flows sum up to
         tiers: list[Tier] = []
         group: list[str] = []
         for i in np.lexsort((coflows.released_s, ~coflows.in_flight)).tolist():

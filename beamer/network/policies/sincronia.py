@@ -10,7 +10,7 @@ import numpy as np
 from beamer.network.arrays import Floats, Ints
 from beamer.network.bssi import Items, sequence
 from beamer.network.policy import NetworkPolicy, Order, Tier
-from beamer.network.ranking import bottleneck_s, effective_bottleneck_s
+from beamer.network.ranking import bottleneck_s, effective_bottleneck_s, without_rounding
 from beamer.network.snapshot import Snapshot
 
 ADMITTED = 0.5  # share of a coflow that the relaxed program has to admit for the coflow to count as admitted
@@ -81,7 +81,7 @@ class Sincronia(NetworkPolicy[SincroniaState]):
         alone_s = bottleneck_s(jobs, jobs.seconds)
         age_s = sorted_s - released + period / 2 * unit_s
         ahead = set(admitted)
-        by_age = np.lexsort((released, alone_s / age_s, ~waits))
+        by_age = np.lexsort((released, without_rounding(alone_s / age_s), ~waits))
         others = np.array([i for i in by_age.tolist() if keys[i] not in ahead], np.int64)
         order = tuple(Tier((key,)) for key in (*(key for key, _ in admitted), *(jobs.key[i] for i in others.tolist())))
         state = SincroniaState(float(origin), start, admitted, sorted_s)

@@ -7,6 +7,10 @@ from pathlib import Path
 from beamer.errors import InputError
 
 LARGEST_INTEGER = 2**31 - 1
+MOST_PORTS = 2**20
+"""Ports of a trace's switch: a hundred times what published traces have. A simulation keeps tables of all of them."""
+MOST_FLOWS = 2**24
+"""Flows of a coflow: a shuffle among 4096 hosts. They take some hundred bytes each."""
 
 
 class FieldReader:
@@ -38,18 +42,20 @@ class FieldReader:
             raise self.error(name, text, f"an integer from {least} to {most}")
         return int(text)
 
-    def amount(self, name: str, unit: float = 1.0) -> float:
-        """Read a number and return it times `unit`. Raises `InputError`."""
-        return self.as_amount(name, self.text(name), unit)
+    def amount(self, name: str, unit: float, most: float) -> float:
+        """Read a number and return it times `unit`, at most `most`. Raises `InputError`."""
+        return self.as_amount(name, self.text(name), unit, most)
 
-    def as_amount(self, name: str, text: str, unit: float) -> float:
-        """Return a field, or a part of it, as a number times `unit`. Raises `InputError` unless that is finite, 0 or more."""
+    def as_amount(self, name: str, text: str, unit: float, most: float) -> float:
+        """Return a field, or a part of it, as a number times `unit`. Raises `InputError` unless that is 0 to `most`."""
         try:
             value = float(text) * unit
         except ValueError:
             value = math.nan
         if not 0 <= value < math.inf:
             raise self.error(name, text, "a finite number of at least 0")
+        if value > most:
+            raise self.error(name, text, f"at most {most / unit:.15g}")
         return value
 
     def end(self) -> None:

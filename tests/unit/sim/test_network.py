@@ -8,7 +8,7 @@ from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.studies.model import Role, Worker
+from beamer.studies.model import MOST_SECONDS, Role, Worker
 from beamer.testing.fabrics import star, two_spines
 from beamer.units import ETHERNET_MTU, segment
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
@@ -133,6 +133,14 @@ def test_late_studies_start_when_they_arrive() -> None:
     result = simulate(Scenario("late", star(2, RATE_BPS), 0, 8, (study,)), "beamer", assumptions=PLAIN)
     assert [(s.start_s, s.end_s) for s in result.stages] == [pytest.approx((5.0, 6.0)), pytest.approx((6.0, 8.0))]
     assert result.makespans_s == pytest.approx({"late": 3.0})
+
+
+def test_a_study_takes_as_long_however_late_it_arrives() -> None:
+    def makespan(arrival_s: float) -> float:
+        study = StudyPlan("late", 1.0, arrival_s, (StagePlan("rung0", (ring("job", "12", 1.0, iterations=3),)),))
+        return simulate(Scenario("late", star(2, RATE_BPS), 0, 8, (study,)), "beamer", assumptions=PLAIN).makespans_s["late"]
+
+    assert makespan(MOST_SECONDS) == pytest.approx(makespan(0.0), rel=1e-7)
 
 
 def test_assumptions_that_cannot_be() -> None:

@@ -29,9 +29,9 @@ def test_a_loss_that_diverged_survives_its_stored_form(loss: float | None) -> No
         (
             "StageSealed",
             '{"at_s": "soon", "study": "a", "stage": "b"}',
-            r"event\.StageSealed\.at_s: got 'soon', expected a valid",
+            r"event\.StageSealed\.at_s: got 'soon', expected a number",
         ),
-        ("StageSealed", '{"at_s": 1', r"event\.StageSealed: got .*Invalid JSON"),
+        ("StageSealed", '{"at_s": 1', r"event\.StageSealed: got .*, expected JSON"),
         (
             "AttemptStarted",
             encode(EVENT)[1].replace('"server"', '"chief"'),

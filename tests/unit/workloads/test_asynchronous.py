@@ -57,6 +57,21 @@ def test_with_several_slots_a_new_trial_starts_where_none_can_be_promoted() -> N
     assert follow(asha, {}, slots=2) == [(0, 0), (1, 0), (2, 0), (0, 1), (3, 0), (1, 1)]
 
 
+def test_asha_promotes_its_share_of_equal_trials_in_order_of_their_numbers() -> None:
+    asha = Asha(trials=64, eta=4, iterations=1, halvings=1)
+    equal = {(trial, rung): 0.5 for trial in range(64) for rung in (0, 1)}
+    assert [trial for trial, rung in follow(asha, equal) if rung == 1] == list(range(16))
+
+
+@pytest.mark.parametrize("mark", [0.1, 0.7, 1 / 3])
+@pytest.mark.parametrize("reports", [1, 3, 7, 9])
+def test_median_stopping_stops_none_of_equal_trials(mark: float, reports: int) -> None:
+    """Summed up one by one, the mean of three losses of 0.7 is less than 0.7."""
+    search = MedianStopping(trials=6, iterations=1, reports=reports)
+    equal = {(trial, rung): mark for trial in range(6) for rung in range(reports)}
+    assert len(follow(search, equal)) == 6 * reports
+
+
 def test_median_stopping_stops_what_is_worse_than_the_median_of_averages() -> None:
     search = MedianStopping(trials=4, iterations=5, reports=2, fewest=2)
     assert search.steps == (5, 10)

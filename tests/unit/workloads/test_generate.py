@@ -366,13 +366,18 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ({"placement": "pack"}, "placement", "did you mean 'packed'"),
         ({"arrivals_per_hour": 0}, "arrivals_per_hour", "above 0"),
         ({"arrivals_per_hour": float("inf")}, "arrivals_per_hour", "finite"),
-        ({"compute_ratio": -1}, "compute_ratio", "at least 0"),
-        ({"compute_ratio": float("nan")}, "compute_ratio", "at least 0"),
+        ({"compute_ratio": -1}, "compute_ratio", "from 0 to"),
+        ({"compute_ratio": float("nan")}, "compute_ratio", "from 0 to"),
         ({"bytes_scale": 0}, "bytes_scale", "above 0"),
         ({"bytes_scale": True}, "bytes_scale", "above 0"),
         ({"overlap": 1.1}, "overlap", "from 0 to 1"),
-        ({"start_up_s": -0.5}, "start_up_s", "at least 0"),
-        ({"start_up_s": float("nan")}, "start_up_s", "at least 0"),
+        ({"compute_ratio": 1e18}, "compute_ratio", "from 0 to 31622400"),
+        ({"start_up_s": 1e18}, "start_up_s", "from 0 to 31622400"),
+        ({"weights": (1e9,)}, "weights", "from 1e-06 to 1000000"),
+        ({"compute_jitter": 1e3}, "compute_jitter", "from 0 to 3"),
+        ({"studies": 10**9}, "studies", "to 1048576"),
+        ({"start_up_s": -0.5}, "start_up_s", "from 0 to"),
+        ({"start_up_s": float("nan")}, "start_up_s", "from 0 to"),
         ({"topology": {"shape": "leafspine"}}, "topology.shape", "did you mean 'leaf-spine'"),
         ({"topology": {"leaves": 2}}, "topology.shape", "one of"),
         ({"topology": {**LEAF_SPINE, "leafs": 2}}, "topology.leafs", "did you mean 'leaves'"),
@@ -479,3 +484,24 @@ def test_trials_differ_in_computing_alone() -> None:
 def test_differences_that_cannot_be_drawn_are_named(field: str, value: Any, search: Any) -> None:
     with pytest.raises(InputError, match=field):
         Workload(0, LEAF_SPINE, search=search, **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"arrivals_per_hour": 1e-300}, "arrivals_per_hour"),
+        ({"bytes_scale": 1e9}, "bytes_scale"),
+        ({"compute_ratio": 3e7, "bytes_scale": 1e3}, "compute_ratio"),
+        ({"budget_spread": 2**40}, r"search\.iterations"),
+    ],
+)
+def test_what_no_scenario_may_have_is_not_drawn(change: dict[str, Any], field: str) -> None:
+    workload = Workload(0, LEAF_SPINE, studies=64, **change)
+    with pytest.raises(InputError, match=field):
+        generate(workload)
+
+
+@pytest.mark.parametrize(("field", "value"), [("trials", 10**12), ("iterations", 2**41), ("eta", 2**41)])
+def test_a_search_that_no_study_can_declare_is_refused(field: str, value: int) -> None:
+    with pytest.raises(InputError, match=f"search.{field}: got {value}, expected a whole number of at most"):
+        SuccessiveHalving(**{field: value})

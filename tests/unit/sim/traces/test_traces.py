@@ -86,6 +86,21 @@ def test_a_word_fewer_or_more_is_an_error_on_its_line(path: Path, form: str, tex
     ("form", "old", "new", "message"),
     [
         ("coflow-benchmark", "3 2\n", "0 2\n", "line 1: ports: got '0', expected an integer from 1"),
+        (
+            "coflow-benchmark",
+            "3 2\n",
+            "2147483647 2\n",
+            "line 1: ports: got '2147483647', expected an integer from 1 to 1048576",
+        ),
+        ("coflow-benchmark", "b 1500", "b 1e18", "line 3: arrival: got '1e18', expected at most 31622400000"),
+        ("coflow-benchmark", "0:0.5", "0:1e10", "line 3: megabytes: got '1e10', expected at most 953674316.40625"),
+        (
+            "sincronia",
+            "b 1500 1 1 1 2 0 0.5",
+            "b 1500 99999999 1 1",
+            "line 3: flows: got '99999999', expected an integer from 1",
+        ),
+        ("sincronia", "2 0 0.5", "2 0 1e300", "line 3: megabytes: got '1e300', expected at most"),
         ("coflow-benchmark", "3 2\n", "x 2\n", "line 1: ports: got 'x'"),
         ("coflow-benchmark", "3 2\n", "3 -1\n", "line 1: coflows: got '-1'"),
         ("coflow-benchmark", "3 2\n", "3 3\n", "line 1: coflows: got 3, expected 2, the lines that follow"),
