@@ -15,11 +15,11 @@ from typing import Annotated, Any
 
 import networkx as nx
 import numpy as np
-from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
 from beamer.errors import InputError, nearest
 from beamer.network.arrays import Floats
-from beamer.units import ETHERNET_MTU
+from beamer.units import ETHERNET_MTU, whole
 from beamer.validation import input_error
 
 SMALLEST_MTU, LARGEST_MTU = 576, 9216
@@ -27,7 +27,8 @@ MOST_PLANES = 256  # the shadow address of a path has one byte for its plane
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")  # lower case, as switches report it
 
-Number = Annotated[int, Strict(), Field(ge=1)]  # or "20" and true would pass for numbers in a file
+Number = Annotated[int, Strict(), Field(ge=1), BeforeValidator(whole)]
+"""A count in a file: 20 or 1e9. It is strict, or "20" and true would pass for numbers."""
 
 
 @dataclass(frozen=True)
