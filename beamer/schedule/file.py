@@ -54,8 +54,12 @@ class _Node(_Entry):
     python: str = ""
 
 
+AS_WRITTEN = (("configurations",), ("grid",), ("job", "command"), ("job", "env"))
+"""What programs are given: a learning rate of 1e-4 reaches them as "1e-4", and `true` as "true"."""
+
+
 def _text(value: Any) -> Any:
-    """Take YAML's other scalars as they are written: an argument may be a number."""
+    """Take numbers of data that are from no file: an argument may be one."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -65,10 +69,10 @@ _Text = Annotated[str, BeforeValidator(_text)]
 def _scalar(value: Any) -> Any:
     if not isinstance(value, bool | int | float | str):
         raise ValueError("a text, a number, true or false")
-    return value
+    return str(value)
 
 
-_Scalar = Annotated[Value, BeforeValidator(_scalar)]
+_Scalar = Annotated[str, BeforeValidator(_scalar)]
 
 
 class _Job(_Entry):
@@ -166,7 +170,7 @@ def shipped() -> Path:
 
 def load(path: Path) -> Search:
     """Read a search file. Raises `InputError` that names the file, the field, the value and what was expected."""
-    data = read_yaml(path, "search")
+    data = read_yaml(path, "search", AS_WRITTEN)
     try:
         return parse(data, path.resolve().parent)
     except InputError as error:
