@@ -3,10 +3,8 @@
 import signal
 import sys
 
-import yaml
 from pydantic import ValidationError
 
-from beamer.errors import InputError
 from beamer.lazy_commands import Command, errors_as_exit_codes, run_commands
 from beamer.validation import input_error
 
@@ -108,8 +106,6 @@ def main() -> None:
             run_commands("python -m eval", ABOUT, COMMANDS)
         except ValidationError as error:
             raise input_error(error) from error
-        except yaml.YAMLError as error:
-            raise InputError("--config", " ".join(str(error).split()), "a YAML file") from error
 
 
 if __name__ == "__main__":

@@ -3,16 +3,17 @@
 import sys
 import time
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from pydantic import BaseModel, Field, TypeAdapter
 from rich.console import Console
 
 from beamer.errors import InputError, nearest
-from beamer.gpu.policies import gpu_policy
+from beamer.yaml_files import read_yaml
+from eval.configured_policy import configured_policy
 from eval.peers.base import Peer
 from eval.peers.contender import PeerContender, PeerRun
 from eval.peers.environment import interpreter
@@ -75,7 +76,7 @@ class PeerConfig(BaseModel, extra="forbid", frozen=True):
 
 def read(path: Path = CONFIG) -> dict[str, PeerConfig]:
     """Return a config file's peers by name, their policies of ours and what their generators are told checked."""
-    document = yaml.safe_load(path.read_text())
+    document = read_yaml(path, "--config")
     if not isinstance(document, dict):
         raise InputError("--config", str(path), f"a YAML file with a part for each of {', '.join(PEERS)}")
     config = TypeAdapter(dict[str, PeerConfig]).validate_python(document)
@@ -85,8 +86,12 @@ def read(path: Path = CONFIG) -> dict[str, PeerConfig]:
         if set(one.work) != set(PEERS[name].work):
             raise InputError(f"{name}.work", dict(one.work), ", ".join(PEERS[name].work) or "nothing")
         for contender in one.policies:
+            for parameter, value in contender.parameters.items():
+                if isinstance(value, float) and not isfinite(value):
+                    expected = "a finite number, as a run's parameters are kept as JSON"
+                    raise InputError(f"{name}.policies: {contender.policy}.{parameter}", value, expected)
             if not contender.own:
-                gpu_policy(contender.policy, **contender.parameters)
+                configured_policy(contender.policy, contender.parameters)
     return config
 
 
