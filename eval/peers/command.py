@@ -1,14 +1,14 @@
 """`python -m eval peers`: runs our policies inside other projects' simulators, beside the policies of those projects."""
 
+import json
 import sys
 import time
 from collections.abc import Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter
 from rich.console import Console
 
 from beamer.errors import InputError, nearest
@@ -39,7 +39,7 @@ class PeerConfig(BaseModel, extra="forbid", frozen=True):
     gpus: int = Field(ge=1)
     interval_s: int = Field(ge=1)
     base: str
-    work: dict[str, float] = {}
+    work: dict[str, FiniteFloat] = {}
     policies: tuple[PeerContender, ...] = Field(min_length=1)
 
     def run(self, peer: str, contender: PeerContender, workload: str, seed: int, original: bool) -> PeerRun:
@@ -87,9 +87,11 @@ def read(path: Path = CONFIG) -> dict[str, PeerConfig]:
             raise InputError(f"{name}.work", dict(one.work), ", ".join(PEERS[name].work) or "nothing")
         for contender in one.policies:
             for parameter, value in contender.parameters.items():
-                if isinstance(value, float) and not isfinite(value):
-                    expected = "a finite number, as a run's parameters are kept as JSON"
-                    raise InputError(f"{name}.policies: {contender.policy}.{parameter}", value, expected)
+                try:
+                    json.dumps(value, allow_nan=False)
+                except ValueError as error:
+                    expected = "finite numbers, as a run's parameters are kept as JSON"
+                    raise InputError(f"{name}.policies: {contender.policy}.{parameter}", value, expected) from error
             if not contender.own:
                 configured_policy(contender.policy, contender.parameters)
     return config

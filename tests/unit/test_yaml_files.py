@@ -49,7 +49,8 @@ PLAIN: list[tuple[str, Any]] = [
     ("010", 10), ("0o10", 8), ("0x10", 16), ("-0x10", "-0x10"), ("0b11", "0b11"), ("1_000", "1_000"), ("1:30", "1:30"),
     ("1:30.5", "1:30.5"), ("yes", "yes"), ("No", "No"), ("on", "on"), ("OFF", "OFF"), ("y", "y"), ("true", True),
     ("False", False), ("TRUE", True), ("tRUE", "tRUE"), ("~", None), ("null", None), ("Null", None), ("", None),
-    ("nULL", "nULL"), ("2024-01-31", "2024-01-31"), ("2024-13-45", "2024-13-45"), ("2024-01-31 10:00:00", "2024-01-31 10:00:00"),
+    ("nULL", "nULL"), ("2024-01-31", "2024-01-31"), ("2024-13-45", "2024-13-45"),
+    ("2024-01-31 10:00:00", "2024-01-31 10:00:00"),
     (".inf", math.inf), ("-.INF", -math.inf), ("inf", "inf"), ("Infinity", "Infinity"), ("NaN", "NaN"), ("=", "="),
     ("0e-400", 0.0), ("'1e8'", "1e8"), ("!!str 010", "010"), ("!!int '7'", 7), ("1.2.3", "1.2.3"), ("1e", "1e"),
 ]  # fmt: skip
@@ -141,7 +142,7 @@ def test_json_of_programs_has_infinities_and_each_key_once(tmp_path: Path) -> No
     with pytest.raises(InputError, match=f"--file: got '{path}', expected .*'c' on line 2 and 'c' on line 3 are one key"):
         read_json(path, "--file")
     path.write_text('{\n\t"c": 1,\n\t"c": 3}')
-    with pytest.raises(InputError, match="--file: got .*, expected valid"):
+    with pytest.raises(InputError, match=r"--file: got .*, expected valid"):
         read_json(path, "--file")
     for content, said in (
         ('{"a": ', "valid JSON .*line 1"),
