@@ -176,6 +176,11 @@ class Claim(ConfigSection, ABC):
         """Return what each contender of a cell knows, by name."""
         return {contender.name: self.knows(contender) for contender in self.contenders(cell)}
 
+    def check_data(self, inputs: Inputs) -> None:
+        """Check that the measured data have what its runs need, before the first. Raises `InputError`."""
+        if self.data:
+            inputs.folder(self.data)
+
     @abstractmethod
     def run(self, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
         """Run a contender on the work of a seed and return its figures."""
