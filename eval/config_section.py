@@ -2,6 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict
 
+from beamer.validation import numbers_alone
+
 
 class ConfigSection(BaseModel):
     """A part of a config; keys that it does not know are errors.
@@ -10,3 +12,4 @@ class ConfigSection(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+    _numbers = numbers_alone

@@ -23,7 +23,7 @@ from beamer.network.collectives import check_sizes
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import Rung, check_name, split_key
-from beamer.validation import input_error
+from beamer.validation import input_error, numbers_alone
 from beamer.yaml_files import read_yaml
 
 LAUNCHERS: dict[str, type[Launcher]] = {
@@ -41,6 +41,7 @@ one that has a defect takes three starts. Where a share p of starts fails by acc
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+    _numbers = numbers_alone
 
 
 class _Node(_Entry):

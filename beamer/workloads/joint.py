@@ -28,7 +28,7 @@ from beamer.studies.halving import declared_rungs
 from beamer.studies.model import Profile, Rung, check_name
 from beamer.studies.registration import check_profile, check_rungs
 from beamer.units import parse_size
-from beamer.validation import input_error
+from beamer.validation import input_error, numbers_alone
 from beamer.workloads.programs import STAND_IN, Configuration, Program, check_program, configurations
 from beamer.workloads.scenario import build_topology
 from beamer.yaml_files import read_yaml
@@ -65,6 +65,7 @@ class JointScenario:
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+    _numbers = numbers_alone
 
 
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

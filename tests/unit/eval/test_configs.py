@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from beamer.errors import InputError
 from eval import documents, published
@@ -49,6 +50,15 @@ def test_a_config_has_every_key_once(name: str, tmp_path: Path) -> None:
     path.write_text(f"{text}\n{key}: 1\n")
     with pytest.raises(InputError, match=rf"got '{path}', expected .*'{key}' on line \d+ and '{key}' on line \d+ are one key"):
         READERS[name](path)
+
+
+def test_a_truth_value_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    text = (CONFIGS / "gpu.yaml").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("seeds:"))
+    path.write_text(text.replace(line, "seeds: true", 1))
+    with pytest.raises(ValidationError, match="a number, not true or false"):
+        study.read(path)
 
 
 RESULTS: dict[str, Callable[[Path], object]] = {

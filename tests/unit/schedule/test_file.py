@@ -303,6 +303,8 @@ def test_a_search_in_json_is_the_same(tmp_path: Path) -> None:
         (WRITTEN + "grid: {lr: [0.3]}\n", "search: got .*'grid' on line 7 and 'grid' on line 8 are one key"),
         (WRITTEN.replace("0x20", "0x20, 0x20], lr: [3"), "'lr' on line 7 and 'lr' on line 7 are one key"),
         (WRITTEN + "timeout_s: .inf\n", "timeout_s: got inf, expected a finite number"),
+        (WRITTEN + "timeout_s: true\n", "timeout_s: got True, expected a number, not true or false"),
+        (WRITTEN + "keep_memory: 3\n", "keep_memory: got 3, expected a valid boolean"),
         (WRITTEN + "timeout_s: 1:30\n", "timeout_s: got '1:30', expected a valid number"),
         (WRITTEN + "timeout_s: 1e999\n", "1e999 is beyond the numbers .*line 8"),
         (WRITTEN.replace("[0x20]", "[~]"), r"grid\.batch\[0\]: got None, expected a text, a number, true or false"),
