@@ -13,7 +13,9 @@ from beamer.validation import input_error
 
 def configured_policy(name: str, parameters: Mapping[str, Any]) -> GpuPolicy[Any]:
     """Return the policy of that name with these parameters. Raises `InputError` for one of another type than its field's."""
-    for parameter, value in parameters.items() if name in GPU_POLICIES else ():
+    if name not in GPU_POLICIES:
+        return gpu_policy(name)
+    for parameter, value in parameters.items():
         try:
             kind = get_type_hints(GPU_POLICIES[name]).get(parameter, Any)
             adapter: TypeAdapter[Any] = TypeAdapter(kind)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.yaml_files import dump_yaml, parse_scalar, parse_yaml, read_json, read_mapping, read_yaml
+from tests.support.checkout import ROOT
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,14 @@ def test_a_file_that_cannot_be_read_is_bad_input(tmp_path: Path, content: bytes,
     path.write_bytes(content)
     with pytest.raises(InputError, match=f"--file: got '{path}', expected .*{said}"):
         read_yaml(path, "--file")
+
+
+def test_nothing_else_reads_or_writes_yaml() -> None:
+    folders = ("beamer", "controller", "hostagent", "topologies", "eval")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    imports = re.compile(r"^\s*(import|from) yaml\b", re.MULTILINE)
+    users = {path.relative_to(ROOT).as_posix() for path in paths if imports.search(path.read_text())}
+    assert users == {"beamer/yaml_files.py"}
 
 
 def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path) -> None:

@@ -259,14 +259,14 @@ def test_runs_are_shown_as_they_go_on_where_there_is_no_terminal(
 
 def test_a_run_that_lasts_has_a_line_a_minute() -> None:
     times = iter([0.0, 10.0, 59.0, 60.0, 60.0, 90.0, 130.0])
-    console = Console(file=io.StringIO(), width=200)
-    progress = ProgressLines(console, runs=3, known=1, clock=lambda: next(times))
+    shown = io.StringIO()
+    progress = ProgressLines(Console(file=shown, width=200), runs=3, known=1, clock=lambda: next(times))
     for title in ("a", "b"):
         progress.start(title)
     for done in (1, 2, 3, 4):
         progress.advance("a", done, 9)
     progress.end("a")
-    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]  # the buffer made above
+    assert shown.getvalue().splitlines() == [
         "1 of 3 runs, 60 s; a: 3 of 9 jobs; b: just begun",
         "2 of 3 runs, 130 s; ended: a",
     ]
