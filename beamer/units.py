@@ -1,6 +1,7 @@
 """Rates and sizes as people write them, converted once at the edge to bit/s and bytes."""
 
 import re
+from typing import Any
 
 from beamer.errors import InputError
 
@@ -9,21 +10,31 @@ _SIZE = {
     "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+MOST_DIGITS = 30  # of an amount: what is longer is no rate and no size
+_QUANTITY = re.compile(r"\s*([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+
+def whole(value: Any) -> Any:
+    """Return the integer that a float without a fraction is, such as 1e8; anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _parse(text: str | int | float, table: dict[str, int], field: str, expected: str) -> int:
-    match = _QUANTITY.fullmatch(str(text))
+    count = whole(text)
+    if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
+        return count
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     unit = match.group(2).lower() if match else ""
     scale = table.get(unit) if unit else 1
-    if isinstance(text, bool) or match is None or scale is None:
+    if match is None or scale is None or len(match.group(1)) > MOST_DIGITS:
         raise InputError(field, text, expected)
-    return round(float(match.group(1)) * scale)
+    amount = match.group(1).replace("_", "")
+    return int(amount) * scale if amount.isdecimal() else round(float(amount) * scale)
 
 
 def parse_rate(text: str | int | float, field: str = "rate") -> int:
     """Return a rate such as `20mbit` in bit/s; a bare number is bit/s. Raises `InputError` unless positive."""
-    expected = "a rate above 0 such as '20mbit' or '10gbit'"
+    expected = "a rate above 0 such as '20mbit', or a whole number of bit/s"
     rate = _parse(text, _RATE, field, expected)
     if rate <= 0:
         raise InputError(field, text, expected)
@@ -32,7 +43,7 @@ def parse_rate(text: str | int | float, field: str = "rate") -> int:
 
 def parse_size(text: str | int | float, field: str = "bytes") -> int:
     """Return a size such as `600kB` or `4MiB` in bytes; a bare number is bytes. Raises `InputError`."""
-    return _parse(text, _SIZE, field, "a size of at least 0 such as '600kB' or '4MiB'")
+    return _parse(text, _SIZE, field, "a size of at least 0 such as '600kB' or '4MiB', or a whole number of bytes")
 
 
 UNSCALED_WINDOW_BYTES = 65535  # the largest TCP window without a scale (RFC 7323)

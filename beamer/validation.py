@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, ValidationInfo, field_validator
 
 from beamer.errors import InputError, nearest, shortened
 from beamer.validation_messages import expected
@@ -41,6 +41,19 @@ def finding_error(finding: Mapping[str, Any], record: Any = None, prefix: str = 
         # What the whole refuses about itself names its own field.
         return InputError(path, cause.value, cause.expected) if location else cause
     return InputError(path, finding["input"], expected(finding))
+
+
+def _no_truth_value(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+    """Return a field's value. Raises `ValueError` for true or false where a number is expected: pydantic reads 1 and 0."""
+    annotation = cls.model_fields[str(info.field_name)].annotation
+    kinds = {annotation, *get_args(annotation)}
+    if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+        raise ValueError("a number, not true or false")
+    return value
+
+
+numbers_alone = field_validator("*", mode="before")(classmethod(_no_truth_value))
+"""A validator for models of files: true and false are no numbers."""
 
 
 def check_arguments(of: str, call: Callable[..., Any], arguments: Mapping[str, Any], known: Collection[str]) -> None:

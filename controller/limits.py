@@ -10,6 +10,7 @@ from typing import Any
 
 from beamer.errors import InputError, nearest
 from beamer.studies.known import Kept
+from beamer.units import whole
 from beamer.yaml_files import read_mapping
 
 
@@ -83,7 +84,7 @@ class Limits:
         for name, value in data.items():
             if name not in known:
                 raise InputError(f"limits.{name}", value, nearest(str(name), known))
-        return cls(**data)
+        return cls(**{name: whole(value) for name, value in data.items()})
 
 
 def read_limits(path: Path) -> Limits:

@@ -3,7 +3,6 @@
 import signal
 import sys
 
-import yaml
 from pydantic import ValidationError
 
 from beamer.errors import InputError
@@ -114,8 +113,6 @@ def main() -> None:
         except ValidationError as error:
             found = input_error(error)
             raise InputError(found.field or "--config", found.value, found.expected) from error
-        except yaml.YAMLError as error:
-            raise InputError("--config", " ".join(str(error).split()), "a YAML file") from error
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ A study is committed as `eval/results/COMMAND.json`, its config and its runs; it
 each of its tables. `python -m eval COMMAND --docs` renews both.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from beamer.errors import InputError
+from beamer.yaml_files import read_json
 from eval.documents import markdown, rewritten
 from eval.json_lines import json_lines
 from eval.origin import CONFIGS, made_with
@@ -83,7 +83,7 @@ class Committed(Generic[S]):
 
     def read(self, path: Path | None = None) -> S:
         """Return the study that a file holds, by the config that is in it; without a path the committed one."""
-        return self.from_json(json.loads((path or self.results).read_text()))
+        return self.from_json(read_json(path or self.results, "the results"))
 
     def known(self) -> S | None:
         """Return the committed study; None if there is none, or only one of a config that had other keys."""

@@ -8,7 +8,6 @@ NAME is of `gpu` a claim's, "verdicts", or "conditions CLAIM", of `peers` a peer
 are written by `eval/committed.py`.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from rich.table import Table
 
 from beamer.errors import InputError, nearest
+from beamer.yaml_files import read_json
 from eval import agreement
 from eval.gpu import regions
 from eval.gpu.results_file import RESULTS, StudyResults, read_results
@@ -75,5 +75,5 @@ def rewritten(text: str, found: Mapping[str, str]) -> str:
 
 def current(text: str, results: Path = RESULTS, conditions: Path = regions.RESULTS, peers: Path = results_file.RESULTS) -> str:
     """Return a document with its sections as the results files have them."""
-    grids = json.loads(conditions.read_text()) if conditions.exists() else {}
+    grids = read_json(conditions, "the results") if conditions.exists() else {}
     return rewritten(text, sections(read_results(results), grids, results_file.read_results(peers)))

@@ -13,8 +13,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 
@@ -23,7 +22,9 @@ from beamer.network.allocation import Classes
 from beamer.sim import simulate
 from beamer.workloads import Workload, generate, search
 from beamer.workloads.scenario import parse
+from beamer.yaml_files import dump_yaml, read_yaml
 from eval.committed import Committed, seed_range
+from eval.config_section import ConfigSection
 from eval.emulated_runs import RunDocument, emulated_figures
 from eval.network.cells import Cell
 from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
@@ -50,10 +51,8 @@ class DrawnWork(Cell):
         return generate(Workload(**(fields | {"seed": seed, "search": search(**self.search)}))) | self.transport
 
 
-class EmulationConfig(BaseModel):
+class EmulationConfig(ConfigSection):
     """What is run. works: by name, a seed and the fields that differ from `base`. seeds: of `base`, simulated alone."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     policies: tuple[str, ...] = Field(min_length=2)
     seeds: int = Field(ge=2)
@@ -110,7 +109,7 @@ def emulated(work: ScenarioDocument, policies: Sequence[str]) -> dict[str, RunDo
 def _emulated(work: ScenarioDocument, policy: str) -> RunDocument:
     with tempfile.TemporaryDirectory() as directory:
         scenario = Path(directory) / "scenario.yaml"
-        scenario.write_text(yaml.safe_dump(work, sort_keys=False))
+        scenario.write_text(dump_yaml(work))
         (run,) = emulated_figures(scenario, "--policies", policy)
     shares = ("class_share_min", "dropped_share", "vswitchd_thread_share")
     return {key: run[key] for key in ("mean_sct_s", "p95_sct_s", "makespans_s", *shares, "findings")}
@@ -220,7 +219,7 @@ def emulation(
     docs: Annotated[bool, typer.Option("--docs", help="Write the committed figures, and the docs' tables from them.")] = False,
 ) -> None:
     """Compare network policies on drawn works, emulated and simulated."""
-    config = EmulationConfig.model_validate(yaml.safe_load(config_file.read_text()))
+    config = EmulationConfig.model_validate(read_yaml(config_file, "--config"))
     path = COMMITTED.output(docs, whole=config_file == CONFIG and not simulate_only, path=json_file)
     if works and simulate_only:
         raise InputError("--works", works, "nothing beside --simulate, which emulates none")

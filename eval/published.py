@@ -6,20 +6,18 @@ All of it is in `eval/configs/published.yaml`, and in no other place.
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-from pydantic import BaseModel, ConfigDict
+from beamer.yaml_files import read_mapping
+from eval.config_section import ConfigSection
 
 CONFIG = Path(__file__).parent / "configs" / "published.yaml"
 
 
-class PublishedFactor(BaseModel):
+class PublishedFactor(ConfigSection):
     """A baseline's metric over the idea's own, as published.
 
     factor: None where it is only said to be above 1. up_to: whether that is the largest that was seen. searched: whether a grid
     of conditions is searched for it.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     baseline: str
     metric: str
@@ -31,13 +29,11 @@ class PublishedFactor(BaseModel):
         return "above 1" if self.factor is None else f"{'up to ' if self.up_to else ''}{self.factor:.2f}"
 
 
-class Publication(BaseModel):
+class Publication(ConfigSection):
     """What is published of an idea.
 
     source: authors and year. claim: its result in words. why: figures here differ, in short. more: what else there is to say.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
     source: str
@@ -54,4 +50,5 @@ class Publication(BaseModel):
 
 def read_published(path: Path = CONFIG) -> Mapping[str, Publication]:
     """Return what is published, by the name of the policy that rebuilds it."""
-    return {name: Publication.model_validate(one) for name, one in yaml.safe_load(path.read_text()).items()}
+    found = read_mapping(path, "the publications", "of publications by policy")
+    return {name: Publication.model_validate(one) for name, one in found.items()}

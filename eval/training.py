@@ -9,15 +9,16 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from rich.console import Console
 from rich.table import Table
 
 import beamer.workloads
 from beamer.errors import InputError, nearest
 from beamer.workloads.joint import JointScenario, load
+from beamer.yaml_files import read_yaml
 from eval.committed import Committed
+from eval.config_section import ConfigSection
 from eval.emulated_runs import RunDocument, emulated_figures
 from eval.grid import Docs, JsonFile
 from eval.pairs import policies_of
@@ -31,10 +32,8 @@ KEPT = ("mean_search_s", "mean_sct_s", "end_s", "class_share_min", "dropped_shar
 KEPT_OF_SIMULATED = ("mean_search_s", "mean_sct_s", "end_s")
 
 
-class TrainingConfig(BaseModel):
+class TrainingConfig(ConfigSection):
     """What is run. scenario: the name of a shipped file. pairs: of a GPU policy and a network policy, the baseline first."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     scenario: str
     pairs: tuple[str, ...] = Field(min_length=2)
@@ -177,7 +176,7 @@ def training(
 ) -> None:
     """Compare pairs of a GPU policy and a network policy on searches that train, emulated and simulated."""
     require_root()
-    config = TrainingConfig.model_validate(yaml.safe_load(config_file.read_text()))
+    config = TrainingConfig.model_validate(read_yaml(config_file, "--config"))
     check_programs(config)
     path = COMMITTED.output(docs, whole=config_file == CONFIG and repetitions is None, path=json_file)
     if repetitions is not None:

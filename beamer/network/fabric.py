@@ -15,11 +15,11 @@ from typing import Annotated, Any
 
 import networkx as nx
 import numpy as np
-from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
 from beamer.errors import InputError, nearest
 from beamer.network.arrays import Floats
-from beamer.units import ETHERNET_MTU
+from beamer.units import ETHERNET_MTU, whole
 from beamer.validation import input_error
 
 SMALLEST_MTU, LARGEST_MTU = 576, 9216
@@ -29,10 +29,11 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")  # lower case, as switches re
 
 MOST_RATE_BPS = 10**18  # at which the largest synchronisation takes 8 ms; faster ones would take less than times are exact to
 
-Number = Annotated[int, Strict(), Field(ge=1)]  # or "20" and true would pass for numbers in a file
-DatapathId = Annotated[int, Strict(), Field(ge=1, lt=2**64)]  # OpenFlow's
-PortNumber = Annotated[int, Strict(), Field(ge=1, le=0xFFFFFF00)]  # OFPP_MAX
-Rate = Annotated[int, Strict(), Field(ge=1, le=MOST_RATE_BPS)]
+_Whole = Annotated[int, Strict(), BeforeValidator(whole)]  # 20 or 1e9; it is strict, or "20" and true would pass for numbers
+Number = Annotated[_Whole, Field(ge=1)]
+DatapathId = Annotated[_Whole, Field(ge=1, lt=2**64)]  # OpenFlow's
+PortNumber = Annotated[_Whole, Field(ge=1, le=0xFFFFFF00)]  # OFPP_MAX
+Rate = Annotated[_Whole, Field(ge=1, le=MOST_RATE_BPS)]
 
 
 @dataclass(frozen=True)

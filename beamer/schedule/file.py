@@ -25,7 +25,7 @@ from beamer.network.collectives import check_sizes
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import MOST_STEPS, Rung, check_name, split_key
-from beamer.validation import input_error
+from beamer.validation import input_error, numbers_alone
 from beamer.yaml_files import read_yaml
 
 LAUNCHERS: dict[str, type[Launcher]] = {
@@ -43,6 +43,7 @@ one that has a defect takes three starts. Where a share p of starts fails by acc
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+    _numbers = numbers_alone
 
 
 class _Node(_Entry):
@@ -56,8 +57,12 @@ class _Node(_Entry):
     python: str = ""
 
 
+AS_WRITTEN = (("configurations",), ("grid",), ("job", "command"), ("job", "env"))
+"""What programs are given: a learning rate of 1e-4 reaches them as "1e-4", and `true` as "true"."""
+
+
 def _text(value: Any) -> Any:
-    """Take YAML's other scalars as they are written: an argument may be a number."""
+    """Take numbers of data that are from no file: an argument may be one."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -67,10 +72,10 @@ _Text = Annotated[str, BeforeValidator(_text)]
 def _scalar(value: Any) -> Any:
     if not isinstance(value, bool | int | float | str):
         raise ValueError('a text, a number, true or false; quote what is to be a text, such as "null" or "[64, 64]"')
-    return value
+    return str(value)
 
 
-_Scalar = Annotated[Value, BeforeValidator(_scalar)]
+_Scalar = Annotated[str, BeforeValidator(_scalar)]
 
 
 class _Job(_Entry):
@@ -168,7 +173,7 @@ def shipped() -> Path:
 
 def load(path: Path) -> Search:
     """Read a search file. Raises `InputError` that names the file, the field, the value and what was expected."""
-    data = read_yaml(path, "search")
+    data = read_yaml(path, "search", AS_WRITTEN)
     try:
         return parse(data, path.resolve().parent)
     except InputError as error:

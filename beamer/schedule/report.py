@@ -18,6 +18,7 @@ from beamer.schedule.file import Search
 from beamer.schedule.statistics import SearchStatistics
 from beamer.studies.events import Event, TrialEnded
 from beamer.studies.model import TrialStatus, split_key, trial_key
+from beamer.yaml_files import parse_scalar
 
 REACHED = "reached"
 MOST_SHOWN = 400  # characters of a reason in a line; `--json` has all of it
@@ -126,8 +127,13 @@ def document(
         "target_reached_s": None if reached_s is None else reached_s - started_s,
         "decisions": statistics.decisions,
         "best": best.name if best else None,
-        "configurations": [asdict(row) for row in found],
+        "configurations": [{**asdict(row), "values": _plain(row.values)} for row in found],
     }
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values, which programs are given as they are written, as JSON has them: numbers and truth values as such."""
+    return {key: parse_scalar(str(value)) for key, value in values.items()}
 
 
 def table(title: str, found: Sequence[TrialRow], in_rungs: bool) -> Table:

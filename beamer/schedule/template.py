@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -64,12 +63,11 @@ def grid(axes: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
     Raises `InputError` for a value that is repeated, and for more combinations than any search has.
     """
     for key, values in axes.items():
-        found: dict[tuple[str, str], int] = {}
+        found: dict[str, int] = {}
         for i, value in enumerate(values):
-            first = found.setdefault(_typed(value), i)
+            first = found.setdefault(str(value), i)
             if first != i:
-                other = f"another value than grid.{key}[{first}]; quote what is to be a text"
-                raise InputError(f"grid.{key}[{i}]", value, other)
+                raise InputError(f"grid.{key}[{i}]", value, f"another value than grid.{key}[{first}]")
     count = prod(len(values) for values in axes.values())
     if count > MOST_RUNG_TRIALS:
         raise InputError("grid", f"{count} combinations", f"at most {MOST_RUNG_TRIALS} of them")
@@ -80,14 +78,14 @@ def derived_name(values: Mapping[str, Value], keys: Collection[str]) -> str:
     """Return the name of a configuration that was given none: different values have different names.
 
     It depends on the configuration's own values and on the keys of the search, so that it stays when a value is added.
-    keys: of all of the search's configurations. `KEY-VALUE_KEY-VALUE` is the name if the values can be read back from it,
-    types included. Otherwise what a name may not have becomes "-", and a digest of the values follows, which no other name ends
-    with.
+    keys: of all of the search's configurations. `KEY-VALUE_KEY-VALUE` is the name if the values can be read back from it.
+    Otherwise what a name may not have becomes "-", and a digest of the values follows, which no other name ends with.
     """
-    text = "_".join(f"{key}-{value}" for key, value in values.items())
-    if is_name(text) and not _DIGEST.search(text) and _read_back(text, keys) == [(key, _typed(values[key])) for key in values]:
+    texts = [(key, str(value)) for key, value in values.items()]
+    text = "_".join(f"{key}-{value}" for key, value in texts)
+    if is_name(text) and not _DIGEST.search(text) and _read_back(text, keys) == texts:
         return text
-    digest = hashlib.sha256(json.dumps(list(values.items())).encode()).hexdigest()[:DIGEST_DIGITS]
+    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:DIGEST_DIGITS]
     shown = re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[: MOST_LETTERS - DIGEST_DIGITS - 1].rstrip("._-")
     return f"{shown or 'trial'}-{digest}"
 
@@ -102,26 +100,12 @@ def first_names(configurations: Sequence[Mapping[str, Value]]) -> list[str]:
     return found
 
 
-def _read_back(text: str, keys: Collection[str]) -> list[tuple[str, tuple[str, str]]]:
+def _read_back(text: str, keys: Collection[str]) -> list[tuple[str, str]]:
     """Return keys and values of a name, as far as they can be told apart: a value of several may hold what looks like a key."""
     known = "|".join(re.escape(key) for key in sorted(keys, key=lambda key: (-len(key), key)))
     starts = list(re.finditer(rf"(?:^|_)({known})-", text))
     ends = [match.start() for match in starts[1:]] + [len(text)]
-    return [(match[1], _typed(_value(text[match.end() : end]))) for match, end in zip(starts, ends, strict=True)]
-
-
-def _value(text: str) -> Value:
-    """Return the value that is written so."""
-    for kind in (int, float):
-        with suppress(ValueError):
-            if str(kind(text)) == text:
-                return kind(text)
-    return {"True": True, "False": False}.get(text, text)
-
-
-def _typed(value: Value) -> tuple[str, str]:
-    """Return a value's type and text: 1, 1.0 and true differ, which Python takes for equal, and NaN is equal to itself."""
-    return type(value).__name__, str(value)
+    return [(match[1], text[match.end() : end]) for match, end in zip(starts, ends, strict=True)]
 
 
 OWN = ("iterations", "python")

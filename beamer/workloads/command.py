@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 
 from beamer.errors import InputError
 from beamer.workloads.generate import Workload, write
 from beamer.workloads.scenario import load
 from beamer.workloads.searches import search as build_search
+from beamer.yaml_files import parse_yaml
 
 
 def workload(
@@ -112,10 +112,7 @@ def _other(text: str, named: dict[str, Any]) -> dict[str, Any]:
     for option, value in named.items():
         if value is not None:
             raise InputError(option, value, "no such option beside --topology, which describes the whole network")
-    try:
-        parsed = yaml.safe_load(text)
-    except yaml.YAMLError:
-        parsed = None
+    parsed = parse_yaml(text, "--topology")
     if not isinstance(parsed, dict):
         raise InputError("--topology", text, "a mapping such as '{shape: fat-tree, k: 4}'")
     return parsed

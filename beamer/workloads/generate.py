@@ -15,8 +15,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import yaml
-
 from beamer.errors import InputError, nearest
 from beamer.network.collectives import COLLECTIVES, PARAMETER_SERVER, phases
 from beamer.network.fabric import Fabric
@@ -38,6 +36,7 @@ from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
 from beamer.workloads.scenario import build_topology, parse_job
 from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving, resized
+from beamer.yaml_files import dump_yaml
 
 MOST_JITTER = (
     3.0  # a standard deviation: one in twenty trials then computes four hundred times as long as the median, or longer
@@ -259,7 +258,7 @@ def asynchronous_searches(workload: Workload, search: AsynchronousSearch, slots:
 
 def write(workload: Workload, path: Path) -> None:
     """Write the workload as a scenario file. Raises `InputError` if the file cannot be written."""
-    text = yaml.safe_dump(generate(workload), sort_keys=False, default_flow_style=None, width=128)
+    text = dump_yaml(generate(workload), flow=None, width=128)
     try:
         path.write_text(text, "utf-8")
     except OSError as error:

@@ -37,7 +37,7 @@ from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import MOST_RANK, Profile, Rung, check_name
 from beamer.studies.registration import check_profile, check_rungs
-from beamer.validation import input_error
+from beamer.validation import input_error, numbers_alone
 from beamer.workloads.programs import STAND_IN, Configuration, Program, check_program, configurations
 from beamer.workloads.scenario import build_topology
 from beamer.yaml_files import read_yaml
@@ -74,6 +74,7 @@ class JointScenario:
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+    _numbers = numbers_alone
 
 
 class _Costs(_Entry):

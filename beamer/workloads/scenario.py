@@ -26,7 +26,7 @@ from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.model import Role, Rung, Worker, check_name
 from beamer.studies.registration import check_rungs
 from beamer.units import UNSCALED_WINDOW_BYTES, parse_size
-from beamer.validation import check_arguments, input_error
+from beamer.validation import check_arguments, input_error, numbers_alone
 from beamer.workloads.asynchronous import AsynchronousPlan
 from beamer.yaml_files import read_yaml
 
@@ -112,6 +112,7 @@ class Scenario:
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+    _numbers = numbers_alone
 
 
 class _Trial(_Entry):

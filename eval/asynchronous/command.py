@@ -3,8 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-import yaml
-
+from beamer.yaml_files import read_yaml
 from eval.asynchronous.report import COMMITTED, AsynchronousStudy
 from eval.asynchronous.runs import AsynchronousConfig, run_policy
 from eval.grid import (
@@ -28,7 +27,7 @@ CONFIG = Path(__file__).parent.parent / "configs" / "asynchronous.yaml"
 
 def read_config(path: Path = CONFIG) -> AsynchronousConfig:
     """Return a config file, checked. Raises `pydantic.ValidationError`."""
-    return AsynchronousConfig.model_validate(yaml.safe_load(path.read_text()))
+    return AsynchronousConfig.model_validate(read_yaml(path, "--config"))
 
 
 def asynchronous(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from beamer.network.allocation import Classes
 from beamer.sim import simulate
@@ -16,16 +16,13 @@ from beamer.workloads import SuccessiveHalving, Workload, generate
 from beamer.workloads.asynchronous import ASYNCHRONOUS_SEARCHES
 from beamer.workloads.generate import asynchronous_searches
 from beamer.workloads.scenario import Scenario, parse
+from eval.config_section import ConfigSection
 from eval.network.cells import LIVE
 
 RATE = "10gbit"
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class AsynchronousCell(_Entry):
+class AsynchronousCell(ConfigSection):
     """A cluster and the searches on it.
 
     kind, trials, settings: of each search without barriers; so many `searches`, each with so many `slots`. studies: searches by
@@ -45,7 +42,7 @@ class AsynchronousCell(_Entry):
     models: tuple[str, ...]
 
 
-class AsynchronousConfig(_Entry):
+class AsynchronousConfig(ConfigSection):
     """What the study consists of, as in the config file. queues: classes of the network."""
 
     seeds: int = Field(ge=2)

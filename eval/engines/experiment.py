@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from beamer.engines.local.record import last_run
+from beamer.yaml_files import dump_yaml
 from eval.engines.disturber import Disturber
 from eval.engines.program import FLAWS
 from eval.engines.search import DisturbedSearch
@@ -63,7 +62,7 @@ def run(policy: str, search: DisturbedSearch, patience_s: float, seed: int = 0) 
     """Return what comes of a search under a policy. patience_s: after which it counts as held up."""
     with tempfile.TemporaryDirectory(prefix="beamer-engines-") as name:
         root = Path(name).resolve()
-        (root / "search.yaml").write_text(yaml.safe_dump(search.content(root)))
+        (root / "search.yaml").write_text(dump_yaml(search.content(root)))
         sizes = search.sizes
         every_s = KILLS_WITHIN * LAUNCH_S * (sizes.sound + sizes.kills) / max(sizes.kills, 1)
         disturber = Disturber(

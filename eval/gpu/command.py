@@ -74,8 +74,7 @@ def gpu(
     if not any(cells in cell for cell in known):
         raise InputError("cells", cells, f"a part of one of {', '.join(known)}")
     for one in claims.values():
-        if one.data:
-            Inputs(data).folder(one.data)
+        one.check_data(Inputs(data))
     costs = runner.measured_costs() if measure and any(one.processes for one in claims.values()) else None
     inputs = {name: Inputs(data, costs if one.processes else None) for name, one in claims.items()}
     started = time.perf_counter()

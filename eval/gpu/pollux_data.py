@@ -12,7 +12,7 @@ data is absent, `synthetic` draws applications of the same form from a seed, `sy
 import csv
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement, pairwise
@@ -23,7 +23,7 @@ import numpy as np
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator  # type: ignore[import-untyped]
 
 from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
-from beamer.errors import InputError
+from beamer.errors import InputError, nearest
 from beamer.gpu.model import Costs, Grant, Request
 
 LARGEST = 64  # GPUs that a job may have, the whole cluster of the evaluation
@@ -258,6 +258,36 @@ def read(folder: Path) -> dict[str, Application]:
     if not found:
         raise InputError("data", str(folder), "a folder with traces of applications")
     return found
+
+
+def traced(folder: Path, without: Collection[str]) -> dict[str, Application]:
+    """Return the applications in `folder` but those of `without`.
+
+    Raises `InputError` for one whose jobs are in a workload and which has no traces, unless it is left out.
+    """
+    found, named = read(folder), named_in_workloads(folder)
+    for name in without:
+        if name not in named:
+            raise InputError("without", name, nearest(name, named) if named else "nothing, as there are no workloads")
+    for name in sorted(named - found.keys() - set(without)):
+        expected = f"a folder with traces/{name}/, as workloads have jobs of it, or `without: [{name}]` in the claim's section"
+        raise InputError("--data", str(folder), expected)
+    return {name: application for name, application in found.items() if name not in without}
+
+
+def named_in_workloads(folder: Path) -> set[str]:
+    """Return the applications of the jobs in all workloads of a folder, traced or not."""
+    return {row.application for file in workload_files(folder) for row in read_workload(file)}
+
+
+def workload_files(folder: Path) -> list[Path]:
+    """Return the files of a folder's workloads, in their order."""
+    return sorted((folder / "workloads").glob("*.csv"))
+
+
+def left_out(without: Collection[str]) -> str:
+    """Return what descriptions of runs say of the applications that are left out."""
+    return f" without {', '.join(without)}" if without else ""
 
 
 def read_workload(file: Path) -> tuple[PolluxSubmission, ...]:

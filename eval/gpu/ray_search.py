@@ -38,6 +38,7 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.model import Request
 from beamer.lazy_commands import errors_as_exit_codes
 from beamer.studies.asynchronous_halving import AsynchronousHalving
+from beamer.yaml_files import read_json
 from eval.gpu.ray_trial import NetworkTrial
 
 ROOT = Path(__file__).parents[2]
@@ -316,7 +317,7 @@ def read(path: Path, searches: Mapping[str, RaySearch]) -> list[RayRun]:
     """Return the runs that a file holds of these very searches; none if there is no file."""
     if not path.exists():
         return []
-    document = json.loads(path.read_text())
+    document = read_json(path, "the results")
     same = {name for name, search in searches.items() if document["searches"].get(name) == _plain(asdict(search))}
     return [RayRun(**one | {"rates": tuple(one["rates"])}) for one in document["runs"] if one["search"] in same]
 

@@ -5,7 +5,6 @@ config, by its path ("mixes.NAME.gap_s"; of a list of policies, by the policy's 
 conditions are the axes of the maps; at each of their points the map shows the largest factor over all values of the others.
 """
 
-import json
 from collections.abc import Mapping
 from copy import deepcopy
 from itertools import product
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
@@ -22,8 +20,10 @@ from pydantic import Field
 from rich.table import Table
 
 from beamer.errors import InputError, nearest
+from beamer.yaml_files import read_json, read_mapping
+from eval.config_section import ConfigSection
 from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
-from eval.gpu.claims.base import ConfigSection, contenders
+from eval.gpu.claims.base import contenders
 from eval.gpu.study import GpuStudyConfig, Run, Runner
 from eval.json_lines import json_lines
 from eval.published import PublishedFactor, read_published
@@ -71,7 +71,7 @@ class RegionsConfig(ConfigSection):
 
 def read(path: Path = CONFIG) -> RegionsConfig:
     """Return the grids of a config file, with the published factors that are searched for in them."""
-    document = yaml.safe_load(path.read_text())
+    document = read_mapping(path, "the grids", "with claims")
     published = read_published()
     for name, section in document["claims"].items():
         section["published"] = [one for one in published[name].factors if one.searched]
@@ -238,6 +238,6 @@ def _heat_map(axes: Axes, grid: np.ndarray[Any, np.dtype[np.float64]], one: Mapp
 
 def write(found: Mapping[str, Any], path: Path = RESULTS) -> None:
     """Write claims' factors; claims that were not searched now keep theirs."""
-    before = json.loads(path.read_text()) if path.exists() else {}
+    before = read_json(path, "the results") if path.exists() else {}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json_lines({**before, **found}, LEVELS))

@@ -1,12 +1,12 @@
 """What changing a job's GPUs takes, for simulations: of a PyTorch DDP job, measured here or, without PyTorch, as committed."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from beamer.errors import InputError
 from beamer.gpu.model import Costs
+from beamer.yaml_files import read_json
 from eval.gpu.processes import RANKS, TRAINERS, measure
 from eval.machine import Machine
 
@@ -36,7 +36,7 @@ def restart_costs(recorded: Path = RECORDED) -> MeasuredCosts:
 
 def recorded_costs(path: Path = RECORDED) -> MeasuredCosts:
     """Read the costs of a DDP job from a file of `python -m eval processes`. Raises `InputError` for one without it."""
-    document = json.loads(path.read_text())
+    document = read_json(path, "the results")
     found = [one for one in document["measurements"] if one["trainer"] == TRAINER and one["ranks"] == RANKS]
     if not found:
         raise InputError(str(path), sorted({one["trainer"] for one in document["measurements"]}), f"trainer {TRAINER!r}")

@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from beamer.gpu.model import Costs
+from beamer.yaml_files import read_json
 from eval.gpu.claims import Claim, Inputs, Results
 from eval.gpu.knowledge import shown
 from eval.gpu.report import tally, verdicts
@@ -102,7 +103,7 @@ class StudyResults:
         """Write them as JSON; other claims that the file has are kept if they had the same config and parameters."""
         claims = {one.claim.name: _as_json(one) for one in self.claims}
         document = {"config": self.config.model_dump(mode="json"), "tuned": self.tuned.model_dump(mode="json")}
-        before = json.loads(path.read_text()) if path.exists() else {}
+        before = read_json(path, "--json") if path.exists() else {}
         if all(before.get(key) == one for key, one in json.loads(json_lines(document, LEVELS)).items()):
             claims = {name: claims.get(name) or before["claims"].get(name) for name in self.config.claims}
         document["claims"] = {name: one for name, one in claims.items() if one}
@@ -112,7 +113,7 @@ class StudyResults:
 
 def read_results(path: Path = RESULTS) -> StudyResults:
     """Return the results of a file. The claims are those of the config that is in it."""
-    document = json.loads(path.read_text())
+    document = read_json(path, "the results")
     config = GpuStudyConfig.model_validate(document["config"])
     tuned = Tuned.model_validate(document["tuned"])
     claims = []

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.gpu.claims.base import ConfigSection
+from eval.config_section import ConfigSection
 
 Floats = NDArray[np.float64]
 Shape = Callable[[Floats], Floats]

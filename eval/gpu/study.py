@@ -8,15 +8,16 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field
 from rich.console import Console
 
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Costs
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy
+from beamer.yaml_files import read_yaml
+from eval.config_section import ConfigSection
 from eval.gpu.claims import CLAIMS, Claim, Figures, GpuContender, Inputs
-from eval.gpu.claims.base import SENSITIVITY, ConfigSection
+from eval.gpu.claims.base import SENSITIVITY
 from eval.gpu.restart_costs import restart_costs
 from eval.resume import ResultCache, Task, digest, folder_digest, run_resumably, source_digest
 from eval.workers import on_processes
@@ -57,7 +58,7 @@ class GpuStudyConfig(ConfigSection):
 
 def read(path: Path = CONFIG) -> GpuStudyConfig:
     """Return the study of a config file."""
-    return GpuStudyConfig.model_validate(yaml.safe_load(path.read_text()))
+    return GpuStudyConfig.model_validate(read_yaml(path, "--config"))
 
 
 @dataclass(frozen=True)

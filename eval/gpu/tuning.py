@@ -10,13 +10,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
 from pydantic import Field
 from rich.table import Table
 
 from beamer.errors import InputError, nearest
+from beamer.yaml_files import read_json, read_yaml
+from eval.config_section import ConfigSection
 from eval.gpu.claims import Claim, GpuContender, Inputs
-from eval.gpu.claims.base import ConfigSection, contenders
+from eval.gpu.claims.base import contenders
 from eval.gpu.study import Run, Runner
 from eval.json_lines import json_lines
 
@@ -94,12 +95,12 @@ def in_words(parameters: Mapping[str, Any]) -> str:
 
 def read(path: Path = CONFIG) -> TuningConfig:
     """Return the budget of a config file."""
-    return TuningConfig.model_validate(yaml.safe_load(path.read_text()))
+    return TuningConfig.model_validate(read_yaml(path, "the budget"))
 
 
 def read_chosen(path: Path = CHOSEN) -> Tuned:
     """Return what was chosen; nothing where there is no such file."""
-    return Tuned.model_validate_json(path.read_text()) if path.exists() else Tuned(seeds=(), claims={})
+    return Tuned.model_validate(read_json(path, "the results")) if path.exists() else Tuned(seeds=(), claims={})
 
 
 def settings(claim: Claim, config: ClaimTuning, policy: str) -> list[tuple[dict[str, Any], GpuContender]]:

@@ -3,10 +3,9 @@
 from functools import lru_cache, partial
 from pathlib import Path
 
-import yaml
-
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.network.policies import NETWORK_POLICIES
+from beamer.yaml_files import read_yaml
 from eval.grid import Anew, CellPart, ConfigFile, Docs, JsonFile, Processes, Ray, Seeds, StudyOutput, chosen, run_study
 from eval.joint.report import COMMITTED, JointStudy
 from eval.joint.runs import PLAIN, JointConfig, JointVariant, in_variant, run_pair
@@ -19,7 +18,7 @@ REGISTRIES = {"beamer.gpu.policies": GPU_POLICIES, "beamer.network.policies": NE
 
 def read_config(path: Path = CONFIG) -> JointConfig:
     """Return a config file, checked. Raises `pydantic.ValidationError`."""
-    return JointConfig.model_validate(yaml.safe_load(path.read_text()))
+    return JointConfig.model_validate(read_yaml(path, "--config"))
 
 
 def joint(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from beamer.bounds.joint import search_bound_s
 from beamer.errors import InputError, nearest
@@ -21,14 +21,11 @@ from beamer.sim.network_level import Assumptions
 from beamer.units import parse_rate
 from beamer.workloads.joint import JointScenario, parse
 from beamer.workloads.models import MODELS
+from eval.config_section import ConfigSection
 from eval.pairs import pair, policies_of
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class JointCell(_Entry):
+class JointCell(ConfigSection):
     """A cluster and how searches on it are drawn; what a field means is said in the config file."""
 
     topology: dict[str, Any]
@@ -52,7 +49,7 @@ class JointCell(_Entry):
     collectives: tuple[str, ...] = Field(min_length=1)
 
 
-class JointVariant(_Entry):
+class JointVariant(ConfigSection):
     """What a run has beyond its pair of policies; what a field means is said in the config file."""
 
     parts: tuple[str, ...] = ()
@@ -66,7 +63,7 @@ class JointVariant(_Entry):
 PLAIN = JointVariant()
 
 
-class JointVariants(_Entry):
+class JointVariants(ConfigSection):
     """Cells, and pairs of policies as `pair` names them, that run in variants."""
 
     cells: tuple[str, ...]
@@ -74,7 +71,7 @@ class JointVariants(_Entry):
     variants: dict[str, JointVariant]
 
 
-class JointConfig(_Entry):
+class JointConfig(ConfigSection):
     """What the study consists of, as in the config file."""
 
     seeds: int = Field(ge=2)

@@ -3,24 +3,21 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from beamer.errors import InputError, nearest
 from beamer.network.allocation import Allocator, Classes, allocator
 from beamer.sim import Assumptions
 from beamer.workloads import Workload, generate, search
 from beamer.workloads.scenario import Scenario, parse
+from eval.config_section import ConfigSection
 
 BY_CLASSES = "classes"
 FAIR = "fair"  # what tails and stretches are relative to
 LIVE = Assumptions(acknowledgements=False, coflows_known=False)
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Cell(_Entry):
+class Cell(ConfigSection):
     """A network and the searches on it, fields as of `Workload`. search: its kind and settings."""
 
     topology: dict[str, Any]
@@ -43,7 +40,7 @@ class Cell(_Entry):
         return parse(generate(Workload(**(self.__dict__ | {"seed": seed, "search": search(**self.search)}))))
 
 
-class Contender(_Entry):
+class Contender(ConfigSection):
     """A policy, how it is carried out, and what it knows.
 
     allocator: `classes` is what controllers and switches do; the others are ideal, with the coflows in flight known.
@@ -87,22 +84,22 @@ class Contender(_Entry):
         return replace(LIVE, coflows_known=False if self.is_live else None, survivors_known=self.survivors)
 
 
-class CellGroup(_Entry):
+class CellGroup(ConfigSection):
     """Cells of one kind. title: what tables call them. base: what each cell changes, of the study's base."""
 
     title: str
-    base: dict[str, Any] = {}
+    base: dict[str, Any] = Field(default_factory=dict)
     cells: dict[str, dict[str, Any]]
 
 
-class SpreadSeries(_Entry):
+class SpreadSeries(ConfigSection):
     """A series of cells that differ in the spread of budgets. base: as of a group."""
 
     base: dict[str, Any]
     factors: tuple[float, ...] = Field(min_length=2)
 
 
-class NetworkConfig(_Entry):
+class NetworkConfig(ConfigSection):
     """What is run: every contender on every cell, for every seed. reference: the contender that ratios are to."""
 
     seeds: int = Field(ge=2)

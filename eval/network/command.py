@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from beamer.errors import InputError
+from beamer.yaml_files import read_yaml
 from eval.grid import (
     Anew,
     CellPart,
@@ -35,7 +35,7 @@ BOUND = "bound"
 
 def read_config(path: Path = CONFIG) -> NetworkConfig:
     """Return a config file, checked. Raises `pydantic.ValidationError` and `InputError`."""
-    return NetworkConfig.model_validate(yaml.safe_load(path.read_text()))
+    return NetworkConfig.model_validate(read_yaml(path, "--config"))
 
 
 def network(

@@ -1,18 +1,19 @@
 """`python -m eval peers`: runs our policies inside other projects' simulators, beside the policies of those projects."""
 
+import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter
 from rich.console import Console
 
 from beamer.errors import InputError, nearest
-from beamer.gpu.policies import gpu_policy
+from beamer.yaml_files import read_yaml
+from eval.configured_policy import configured_policy
 from eval.peers.base import Peer
 from eval.peers.contender import PeerContender, PeerRun
 from eval.peers.environment import interpreter
@@ -38,7 +39,7 @@ class PeerConfig(BaseModel, extra="forbid", frozen=True):
     gpus: int = Field(ge=1)
     interval_s: int = Field(ge=1)
     base: str
-    work: dict[str, float] = {}
+    work: dict[str, FiniteFloat] = {}
     policies: tuple[PeerContender, ...] = Field(min_length=1)
 
     def run(self, peer: str, contender: PeerContender, workload: str, seed: int, original: bool) -> PeerRun:
@@ -60,7 +61,7 @@ class PeerConfig(BaseModel, extra="forbid", frozen=True):
         return {**self.model_dump(include={"nodes", "gpus", "interval_s", "work"}), "original": original}
 
     def contenders(self, only: str) -> tuple[PeerContender, ...]:
-        """Return those whose titles contain `only`, and the base first. Raises `InputError` if there are none, or no base."""
+        """Return those whose titles contain `only`, the base first if it is among them. Raises `InputError` if none does."""
         titles = [one.title for one in self.policies]
         if len(set(titles)) < len(titles):
             raise InputError("policies", titles, "each once")
@@ -69,13 +70,17 @@ class PeerConfig(BaseModel, extra="forbid", frozen=True):
         chosen = [one for one in self.policies if only in one.title]
         if not chosen:
             raise InputError("--policies", only, f"a part of one of {', '.join(titles)}")
-        base = self.policies[titles.index(self.base)]
-        return (base, *(one for one in chosen if one != base))
+        return tuple(sorted(chosen, key=lambda one: one.title != self.base))
+
+    @property
+    def base_contender(self) -> PeerContender:
+        """The policy that ratios are to."""
+        return next(one for one in self.policies if one.title == self.base)
 
 
 def read(path: Path = CONFIG) -> dict[str, PeerConfig]:
     """Return a config file's peers by name, their policies of ours and what their generators are told checked."""
-    document = yaml.safe_load(path.read_text())
+    document = read_yaml(path, "--config")
     if not isinstance(document, dict):
         raise InputError("--config", str(path), f"a YAML file with a part for each of {', '.join(PEERS)}")
     config = TypeAdapter(dict[str, PeerConfig]).validate_python(document)
@@ -85,8 +90,14 @@ def read(path: Path = CONFIG) -> dict[str, PeerConfig]:
         if set(one.work) != set(PEERS[name].work):
             raise InputError(f"{name}.work", dict(one.work), ", ".join(PEERS[name].work) or "nothing")
         for contender in one.policies:
+            for parameter, value in contender.parameters.items():
+                try:
+                    json.dumps(value, allow_nan=False)
+                except ValueError as error:
+                    expected = "finite numbers, as a run's parameters are kept as JSON"
+                    raise InputError(f"{name}.policies: {contender.policy}.{parameter}", value, expected) from error
             if not contender.own:
-                gpu_policy(contender.policy, **contender.parameters)
+                configured_policy(contender.policy, contender.parameters)
     return config
 
 
@@ -100,7 +111,9 @@ def peers(
     config_file: Annotated[Path, typer.Option("--config", help="The study's config.", exists=True, dir_okay=False)] = CONFIG,
     workloads: Annotated[str, typer.Option(help="Other workloads than the config says, with commas between.")] = "",
     seeds: Annotated[int | None, typer.Option(min=1, help="Fewer seeds than the config says, or more.")] = None,
-    policies: Annotated[str, typer.Option(help="Only policies whose titles contain this, and the base.")] = "",
+    policies: Annotated[
+        str, typer.Option(help="Only policies whose titles contain this; ratios are to the base if it has run.")
+    ] = "",
     python: Annotated[
         Path | None,
         typer.Option(help="Interpreter that has the peer's packages; without it, one is made.", exists=True, dir_okay=False),
@@ -154,9 +167,18 @@ def peers(
         known = {one.key: one for one in earlier.values()}
         runs = PeerRuns(peer, folder, interpreter(peer, cache, python and python.absolute()), cache / "runs", known)
         results = runs.all(asked, processes, console)
-        common = peer.title, peer.content(folder), chosen.settings(original), chosen.policies, contenders[0]
-        for table in PeerResults.of(*common, results).tables():
+        kept = runs.still(earlier) | results
+        base = chosen.base_contender
+        compared = [chosen.run(peer.name, base, workload, seed, original) for workload in names for seed in drawn]
+        shown = results | {run: kept[run] for run in compared} if kept.keys() >= set(compared) else results
+        common = peer.title, peer.content(folder), chosen.settings(original), chosen.policies
+        for table in PeerResults.of(*common, _reference(base, contenders, shown), shown).tables():
             console.print(table)
-        outcomes[peer.name] = PeerResults.of(*common, runs.still(earlier) | results)
+        outcomes[peer.name] = PeerResults.of(*common, _reference(base, contenders, kept), kept)
         write_results(json_file, outcomes)
     console.print(f"{time.perf_counter() - started:.0f} s   figures: {json_file}   runs: {cache}/runs")
+
+
+def _reference(base: PeerContender, contenders: Sequence[PeerContender], runs: Collection[PeerRun]) -> PeerContender:
+    """Return the policy that ratios are to: the base, or the first that was run where no run of the base is known."""
+    return base if any(run.contender == base for run in runs) else contenders[0]

@@ -1,6 +1,5 @@
 """The file with the results of policies in peers' simulators, and the tables that follow from it alone."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from beamer.errors import InputError
+from beamer.yaml_files import read_json
 from eval.json_lines import ALL_DIGITS, json_lines
 from eval.peers.contender import PeerContender, PeerRun
 from eval.peers.report import PeerFigures, by_workload, comparison
@@ -126,7 +126,8 @@ def read_results(path: Path = RESULTS) -> dict[str, PeerResults]:
     """Return the results of a file by peer; none without it. Raises `InputError` for a file with something else."""
     if not path.exists():
         return {}
+    document = read_json(path, "--json")
     try:
-        return {name: PeerResults.from_json(one) for name, one in json.loads(path.read_text()).items()}
+        return {name: PeerResults.from_json(one) for name, one in document.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError("--json", str(path), "a file that `python -m eval peers` has written, or none") from error

@@ -11,12 +11,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from beamer.errors import EngineError
 from eval.arithmetic import kernels
 from eval.peers.base import ROOT, Peer, sources_of
 from eval.peers.contender import PeerRun
+from eval.peers.progress import RunsProgress, runs_progress
 from eval.peers.report import PeerFigures
 
 ERROR_LINES = 12  # of what a run that failed printed last
@@ -111,28 +111,26 @@ class PeerRuns:
 
     def _made(self, runs: Sequence[PeerRun], processes: int, console: Console) -> dict[PeerRun, FinishedRun]:
         self.cache.mkdir(parents=True, exist_ok=True)
+        if not runs:
+            return {}
         keys, files = {run: self.key(run) for run in runs}, {run: self.file_of(run) for run in runs}
         missing = [run for run in runs if keys[run] not in self.known and not files[run].exists()]
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        running = RunningProcesses()
-        with Progress(*columns, console=console) as progress, ThreadPoolExecutor(processes) as pool:
-            total = progress.add_task(f"runs in {self.peer.title}", total=len(runs), completed=len(runs) - len(missing))
+        running, known = RunningProcesses(), len(runs) - len(missing)
+        shown = runs_progress(console, f"runs in {self.peer.title}", len(runs), known)
+        with shown as progress, ThreadPoolExecutor(processes) as pool:
             try:
                 for made in as_completed([pool.submit(self._make, run, files[run], progress, running) for run in missing]):
-                    title = made.result()
-                    progress.advance(total)
-                    if not console.is_terminal:
-                        console.print(f"{progress.tasks[0].completed:.0f} of {len(runs)}: {title}")
+                    progress.end(made.result())
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 running.end()
                 raise
         return {run: self.known.get(key) or FinishedRun.read(key, files[run]) for run, key in keys.items()}
 
-    def _make(self, run: PeerRun, file: Path, progress: Progress, running: RunningProcesses) -> str:
+    def _make(self, run: PeerRun, file: Path, progress: RunsProgress, running: RunningProcesses) -> str:
         """Make a run and return its title."""
         title = f"workload {run.workload}, seed {run.seed}: {run.contender.title}"
-        task = progress.add_task(title, total=None)
+        progress.start(title)
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
             asked = Path(folder) / "run.json"
             asked.write_text(run.model_dump_json())
@@ -144,9 +142,8 @@ class PeerRuns:
                 assert process.stdout
                 for line in process.stdout:
                     done, total = map(int, line.split())
-                    progress.update(task, completed=done, total=total)
+                    progress.advance(title, done, total)
             running.discard(process)
-            progress.remove_task(task)
             if process.returncode:
                 errors.seek(0)
                 said = "".join(errors.readlines()[-ERROR_LINES:])

@@ -3,8 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-import yaml
-
+from beamer.yaml_files import read_yaml
 from eval.grid import (
     Anew,
     CellPart,
@@ -28,7 +27,7 @@ CONFIG = Path(__file__).parent.parent / "configs" / "rates.yaml"
 
 def read_config(path: Path = CONFIG) -> RatesConfig:
     """Return a config file, checked. Raises `pydantic.ValidationError`."""
-    return RatesConfig.model_validate(yaml.safe_load(path.read_text()))
+    return RatesConfig.model_validate(read_yaml(path, "--config"))
 
 
 def rates(

@@ -6,22 +6,19 @@ seed, so that comparisons are paired. `rates` uses one class whatever the number
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from beamer.network.allocation import Classes
 from beamer.network.plan_modes import plan_mode
 from beamer.sim import simulate
+from eval.config_section import ConfigSection
 from eval.network.cells import LIVE, Cell
 
 POLICY = "beamer"
 IDEAL, WITHOUT = "ideal", "fair"
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ModeEntry(_Entry):
+class ModeEntry(ConfigSection):
     """A mode on a number of queues; None: as many as there are jobs."""
 
     mode: str
@@ -37,7 +34,7 @@ class ModeEntry(_Entry):
         return Classes(queues=self.queues, plan_mode=plan_mode(self.mode))
 
 
-class RatesConfig(_Entry):
+class RatesConfig(ConfigSection):
     """What the study consists of, as in the config file."""
 
     seeds: int = Field(ge=2)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-import yaml
-from pydantic import BaseModel, ConfigDict
-
 from beamer.errors import InputError
+from beamer.yaml_files import read_yaml
+from eval.config_section import ConfigSection
 from eval.report.origins import IN_THE_CODE, NOT_RECORDED, DocsSection, Origin, recorded_machine
 from eval.report.parts import PICTURE, ROOT, SECTION_KIND, DocumentPart, everything
 
@@ -20,10 +19,8 @@ CONFIG = Path(__file__).parent.parent / "configs" / "report.yaml"
 PUBLISHED = "report"  # the command of sections that are no figures
 
 
-class Settings(BaseModel):
+class Settings(ConfigSection):
     """A part of the config; keys that it does not know are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Passage(Settings):
@@ -100,7 +97,7 @@ class Exhibit:
 
 def read_config(path: Path = CONFIG) -> ReportConfig:
     """Return a config file, checked. Raises `pydantic.ValidationError`."""
-    return ReportConfig.model_validate(yaml.safe_load(path.read_text()))
+    return ReportConfig.model_validate(read_yaml(path, "--config"))
 
 
 def exhibits(

@@ -1,10 +1,10 @@
 """Results that did not come out as hoped, by the committed figures: factors that appear nowhere, policies that do not gain."""
 
-import json
 from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
+from beamer.yaml_files import read_json
 from eval.gpu import regions
 from eval.gpu.results_file import RESULTS, read_results
 from eval.joint.report import COMMITTED as JOINT
@@ -43,7 +43,7 @@ def not_reached(found: Sequence[PublishedComparison]) -> Table:
 def nowhere() -> Table:
     """Return the published factors that no point of their grids comes to."""
     made = _table("published factors that appear nowhere in a grid", "claim", "metric, of", "published", "points", "largest")
-    for name, grid in json.loads(regions.RESULTS.read_text()).items():
+    for name, grid in read_json(regions.RESULTS, "the results").items():
         for one in grid["factors"]:
             if not regions.is_reached(one):
                 points, most = regions.reached_at(one).partition(" of ")[2], f"{regions.largest(one):.2f}"

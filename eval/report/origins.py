@@ -1,11 +1,11 @@
 """Where the sections of the docs are from: their texts by the committed figures, and what these were made with."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from beamer.yaml_files import read_json
 from eval import documents
 from eval.committed import Committed
 from eval.gpu import regions
@@ -63,7 +63,7 @@ def below_root(path: Path) -> str:
 
 def recorded_machine(results: Path) -> str:
     """Return the machine that a results file names, in words."""
-    found = json.loads(results.read_text()).get("machine")
+    found = read_json(results, "the results").get("machine")
     return NOT_RECORDED if found is None else str(Machine.from_json(found))
 
 
@@ -94,7 +94,7 @@ def of_study(committed: Committed[Any]) -> dict[str, DocsSection]:
 def of_gpus() -> dict[str, DocsSection]:
     """Return the sections of docs/gpu.md that `eval/documents.py` writes."""
     results = read_results()
-    grids = json.loads(regions.RESULTS.read_text()) if regions.RESULTS.exists() else {}
+    grids = read_json(regions.RESULTS, "the results") if regions.RESULTS.exists() else {}
     peers = results_file.read_results()
     origins = {**_claims(results), **_conditions(grids), **_peers(peers)}
     return {name: DocsSection(text, origins[name]) for name, text in documents.sections(results, grids, peers).items()}

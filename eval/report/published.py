@@ -1,12 +1,12 @@
 """Published factors beside ours: what is claimed, what came out here, and why they differ."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 
+from beamer.yaml_files import read_json
 from eval.gpu import regions
 from eval.gpu import report as gpu_report
 from eval.gpu.results_file import RESULTS, ClaimResults, read_results
@@ -48,7 +48,7 @@ class PublishedComparison:
 def comparisons() -> list[PublishedComparison]:
     """Return every idea of `eval/configs/published.yaml`; one without committed figures has no rows."""
     gpu = {one.claim.name: one for one in read_results().claims} if RESULTS.exists() else {}
-    grids = json.loads(regions.RESULTS.read_text()) if regions.RESULTS.exists() else {}
+    grids = read_json(regions.RESULTS, "the results") if regions.RESULTS.exists() else {}
     network = COMMITTED.known()
     found = []
     for name, one in read_published().items():

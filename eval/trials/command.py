@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-import yaml
-
 from beamer.errors import InputError, nearest
+from beamer.yaml_files import read_yaml
 from eval.grid import Anew, ConfigFile, Docs, JsonFile, Processes, Ray, Seeds, StudyOutput, code_digest, run_study
 from eval.network.cells import Cell
 from eval.network.command import read_config as read_network_config
@@ -19,7 +18,7 @@ CONFIG = Path(__file__).parent.parent / "configs" / "trials.yaml"
 
 def read_config(path: Path = CONFIG) -> TrialsConfig:
     """Return a config file, checked. Raises `pydantic.ValidationError`."""
-    return TrialsConfig.model_validate(yaml.safe_load(path.read_text()))
+    return TrialsConfig.model_validate(read_yaml(path, "--config"))
 
 
 def trials(

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from beamer.errors import InputError, nearest
 from beamer.network.policies import beamer
+from eval.config_section import ConfigSection
 from eval.network.cells import BY_CLASSES, Cell, Contender
 from eval.network.runs import run_contender
 
@@ -15,20 +16,16 @@ POLICY = "beamer"
 MEASURES = ("mean_s", "p95_s")
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Variant(_Entry):
+class Variant(ConfigSection):
     """A policy, with some constants of `beamer`'s module changed. allocator, survivors: as of `Contender`."""
 
     policy: str = POLICY
     allocator: str = BY_CLASSES
     survivors: bool = False
-    constants: dict[str, float] = {}
+    constants: dict[str, float] = Field(default_factory=dict)
 
 
-class TrialGroup(_Entry):
+class TrialGroup(ConfigSection):
     """Variants that are compared with each other, on cells of the study of network policies.
 
     title: what its tables are of. reference: the variant that ratios are to.
@@ -40,7 +37,7 @@ class TrialGroup(_Entry):
     cells: tuple[str, ...] = Field(min_length=2)
 
 
-class TrialsConfig(_Entry):
+class TrialsConfig(ConfigSection):
     """What the trials consist of, as in the config file. queues: classes of a live network."""
 
     seeds: int = Field(ge=2)

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-import yaml
-
 from beamer.client.credentials import without_token
 from beamer.engines.local.spec import COLLECTIVE_TIMEOUT_S
 from beamer.engines.profiles import DataParallelProfile
@@ -26,6 +24,7 @@ from beamer.lazy_commands import DISTRIBUTION
 from beamer.workloads.joint import JointScenario, SearchPlan
 from beamer.workloads.programs import DIGITS, PROGRAMS, STAND_IN, digits_hidden
 from beamer.workloads.scenario import Scenario, TransportSettings
+from beamer.yaml_files import dump_yaml
 from topologies.emulation.collectives import STALL_PATIENCE_S
 
 POLL_S = 0.25  # between two looks of an engine at its jobs
@@ -256,7 +255,7 @@ class SearchRunner:
     def _start(self, plan: SearchPlan) -> None:
         prepared = self._prepared(plan.program)
         content = search_file(plan, self._scenario.nodes, self._hosts, self._transport, prepared)
-        (self._directory / f"{plan.name}.yaml").write_text(yaml.safe_dump(content))
+        (self._directory / f"{plan.name}.yaml").write_text(dump_yaml(content))
         self._launch(plan.name)
 
     def _prepared(self, program: str) -> Path:

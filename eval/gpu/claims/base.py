@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from matplotlib.figure import Figure
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 from rich.table import Table
 
 from beamer.errors import InputError
 from beamer.gpu.model import Costs, Node, Request
-from beamer.gpu.policies import GpuPolicy, gpu_policy
+from beamer.gpu.policies import GpuPolicy
 from beamer.gpu.tuners import Tuner
 from beamer.sim.gpu import Arrival, GpuRun, simulate_gpus
+from eval.config_section import ConfigSection
+from eval.configured_policy import configured_policy
 from eval.gpu.knowledge import Knowledge, knowledge
 
 Figures = Mapping[str, float]
@@ -29,12 +31,6 @@ CellResults = Mapping[str, Sequence[Figures]]
 
 Results = Mapping[str, CellResults]
 """By cell."""
-
-
-class ConfigSection(BaseModel):
-    """A part of the config; keys that it does not know are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class CostsConfig(ConfigSection):
@@ -60,7 +56,7 @@ class GpuContender(ConfigSection):
     """
 
     policy: str
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default_factory=dict)
     label: str = ""
     costs: CostsConfig | None = None
     tuned: bool = True
@@ -74,7 +70,7 @@ class GpuContender(ConfigSection):
 
     def build(self) -> GpuPolicy[Any]:
         """Return the policy."""
-        return gpu_policy(self.policy, **self.parameters)
+        return configured_policy(self.policy, self.parameters)
 
     def told(self, request: Request) -> Request:
         """Return a request with what the policy is told of it."""
@@ -179,6 +175,11 @@ class Claim(ConfigSection, ABC):
     def known(self, cell: str) -> Mapping[str, Knowledge]:
         """Return what each contender of a cell knows, by name."""
         return {contender.name: self.knows(contender) for contender in self.contenders(cell)}
+
+    def check_data(self, inputs: Inputs) -> None:
+        """Check that the measured data have what its runs need, before the first. Raises `InputError`."""
+        if self.data:
+            inputs.folder(self.data)
 
     @abstractmethod
     def run(self, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:

@@ -28,7 +28,7 @@ from eval.gpu.claims.base import (
     Results,
     contenders,
 )
-from eval.gpu.pollux_data import Application, read
+from eval.gpu.pollux_data import Application, left_out, traced
 from eval.gpu.report import bars, by_metric
 
 ITERATIONS = 3000
@@ -53,8 +53,8 @@ class MeasuredSpeedProfile(SimulatedProfile):
 
 
 @lru_cache
-def _measured(folder: Path) -> dict[str, Application]:
-    return read(folder)
+def _measured(folder: Path, without: tuple[str, ...]) -> dict[str, Application]:
+    return traced(folder, without)
 
 
 class ClusterConfig(ConfigSection):
@@ -82,13 +82,13 @@ class JobMix(ConfigSection):
     least: int
     most: int
 
-    def arrivals(self, seed: int, folder: Path | None) -> list[Arrival]:
-        """Return the jobs of a seed. folder: of the measured data."""
+    def arrivals(self, seed: int, folder: Path | None, without: tuple[str, ...] = ()) -> list[Arrival]:
+        """Return the jobs of a seed. folder: of the measured data. without: applications of it that no job is of."""
         rng = np.random.default_rng(seed)
         at_s = list(np.cumsum(rng.exponential(self.gap_s, self.jobs - self.burst * self.bursts)))
         for start_s in rng.uniform(0.0, at_s[-1], self.bursts):
             at_s += [start_s] * self.burst
-        applications = list(_measured(folder).values()) if folder else []
+        applications = list(_measured(folder, without).values()) if folder else []
         jobs = [self._measured_job(rng, applications) if applications else self._job(rng) for _ in at_s]
         return [Arrival(float(t), f"j{i:03}", "job", job) for i, (t, job) in enumerate(zip(sorted(at_s), jobs, strict=True))]
 
@@ -132,7 +132,7 @@ class JobMix(ConfigSection):
 
 
 class ElasticClaim(Claim):
-    """A mix of jobs with bursts on two clusters of 16 GPUs."""
+    """A mix of jobs with bursts on two clusters of 16 GPUs. without: applications of the measured data that no job is of."""
 
     name = "elastic"
     title = "SC'20: elastic jobs on two clusters of 16 GPUs"
@@ -152,6 +152,12 @@ class ElasticClaim(Claim):
     mixes: dict[str, JobMix]
     costs: CostsConfig
     sensitivity: tuple[str | GpuContender, ...]
+    without: tuple[str, ...] = ()
+
+    def check_data(self, inputs: Inputs) -> None:
+        """Check that every application has traces whose jobs are to run. Raises `InputError`."""
+        if folder := inputs.folder(self.data):
+            _measured(folder, self.without)
 
     def cells(self) -> tuple[str, ...]:
         """Return those in which policies are compared, and the parameters of elastic in the first."""
@@ -173,7 +179,8 @@ class ElasticClaim(Claim):
         nodes = [Node(f"n{i}", cluster.gpus) for i in range(cluster.nodes)]
         costs = inputs.costs_of(contender, self.costs)
         arrivals = [
-            replace(one, job=replace(one.job, costs=costs)) for one in self.mixes[what].arrivals(seed, inputs.folder(self.data))
+            replace(one, job=replace(one.job, costs=costs))
+            for one in self.mixes[what].arrivals(seed, inputs.folder(self.data), self.without)
         ]
         run = contender.simulate(nodes, arrivals, seed)
         held = sum(job.gpu_s for job in run.jobs)
@@ -187,7 +194,7 @@ class ElasticClaim(Claim):
 
     def describe(self, inputs: Inputs) -> str:
         """Describe where speeds and costs are from."""
-        speeds = "speeds measured by Pollux" if inputs.folder(self.data) else "synthetic speeds"
+        speeds = f"speeds measured by Pollux{left_out(self.without)}" if inputs.folder(self.data) else "synthetic speeds"
         return f"{speeds}; {inputs.describe_costs()}"
 
     def tables(self, results: Results) -> list[Table]:

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from beamer.errors import InputError
 from beamer.gpu.model import Grant, Node
 from beamer.sim.gpu import Arrival, GpuRun
 from beamer.studies.model import split_key
@@ -25,7 +26,17 @@ from eval.gpu.claims.base import (
     Results,
     contenders,
 )
-from eval.gpu.pollux_data import Application, PolluxSubmission, read, read_workload, simulated, synthetic, synthetic_workload
+from eval.gpu.pollux_data import (
+    Application,
+    PolluxSubmission,
+    left_out,
+    read_workload,
+    simulated,
+    synthetic,
+    synthetic_workload,
+    traced,
+    workload_files,
+)
 from eval.gpu.report import bars, by_metric
 
 CELL = "all policies"
@@ -51,7 +62,8 @@ class PolluxClaim(ComparisonClaim):
     """Workload i for seed i, as it was published; for seeds beyond, workloads in turn, their submission times shuffled.
 
     report_s, start_s: of all jobs, as of `SimulatedJob`. profiled: contenders whose jobs' speeds were measured beforehand.
-    peer: what the same workloads take in Pollux' own simulator. jobs, span_s: where made up.
+    peer: what the same workloads take in Pollux' own simulator. without: applications of the measured data whose jobs are left
+    out. jobs, span_s: where made up.
     """
 
     name = "pollux"
@@ -70,6 +82,12 @@ class PolluxClaim(ComparisonClaim):
     span_s: float
     profiled: tuple[str, ...]
     peer: tuple[PeerMeans, ...]
+    without: tuple[str, ...] = ()
+
+    def check_data(self, inputs: Inputs) -> None:
+        """Check that every application has traces whose jobs are to run. Raises `InputError`."""
+        if folder := inputs.folder(self.data):
+            _measured(folder, self.without)
 
     def run(self, cell: str, contender: GpuContender, seed: int, inputs: Inputs) -> Figures:
         """Run a workload to its end."""
@@ -96,8 +114,8 @@ class PolluxClaim(ComparisonClaim):
     def _workload(self, seed: int, inputs: Inputs) -> tuple[Mapping[str, Application], Sequence[PolluxSubmission]]:
         folder = inputs.folder(self.data)
         if folder:
-            applications, workloads = _measured(folder)
-            rows = [row for row in workloads[(seed - 1) % len(workloads)] if row.application in applications]
+            applications, workloads = _measured(folder, self.without)
+            rows = [row for row in workloads[(seed - 1) % len(workloads)] if row.application not in self.without]
             if 1 <= seed <= len(workloads):
                 return applications, rows
         else:
@@ -107,13 +125,10 @@ class PolluxClaim(ComparisonClaim):
         return applications, [replace(row, at_s=rows[int(other)].at_s) for row, other in zip(rows, order, strict=True)]
 
     def peer_means(self, inputs: Inputs) -> PeerMeans | None:
-        """Return what the peer's simulator took for the jobs that the data has."""
-        folder = inputs.folder(self.data)
-        if not folder:
+        """Return what the peer's simulator took for the jobs that run here."""
+        if not inputs.folder(self.data):
             return None
-        applications, workloads = _measured(folder)
-        absent = {row.application for rows in workloads for row in rows} - applications.keys()
-        return next((means for means in self.peer if set(means.without) == absent), None)
+        return next((means for means in self.peer if set(means.without) == set(self.without)), None)
 
     def _fairness(self, run: GpuRun, rows: Sequence[PolluxSubmission], applications: Mapping[str, Application]) -> list[float]:
         """Return every job's completion time relative to that, as its user tuned it, alone on an equal share of the cluster.
@@ -137,7 +152,8 @@ class PolluxClaim(ComparisonClaim):
 
     def describe(self, inputs: Inputs) -> str:
         """Describe where the jobs and the costs are from."""
-        jobs = "measured speeds and convergence, published workloads" if inputs.folder(self.data) else "synthetic jobs"
+        measured = f"measured speeds and convergence, published workloads{left_out(self.without)}"
+        jobs = measured if inputs.folder(self.data) else "synthetic jobs"
         return f"{jobs}; {inputs.describe_costs()}"
 
     def tables(self, results: Results) -> list[Table]:
@@ -197,5 +213,10 @@ def _even(gpus: int, nodes: int) -> Grant:
 
 
 @lru_cache
-def _measured(folder: Path) -> tuple[dict[str, Application], tuple[tuple[PolluxSubmission, ...], ...]]:
-    return read(folder), tuple(read_workload(file) for file in sorted((folder / "workloads").glob("*.csv")))
+def _measured(
+    folder: Path, without: tuple[str, ...]
+) -> tuple[dict[str, Application], tuple[tuple[PolluxSubmission, ...], ...]]:
+    files = workload_files(folder)
+    if not files:
+        raise InputError("--data", str(folder), "a folder with workloads/*.csv")
+    return traced(folder, without), tuple(map(read_workload, files))

@@ -114,7 +114,7 @@ def test_unknown_host_is_named_with_the_nearest_known() -> None:
         (("hosts",), None, r"fabric.hosts: got None, expected a list"),
         (("hosts", 1), "h2", r"fabric.hosts\[1\]: got 'h2', expected a mapping"),
         (("links", 3, "rate_bps"), "20mbit", r"fabric.links\[3\].rate_bps: got '20mbit', expected a whole number"),
-        (("links", 3, "rate_bps"), 2e7, r"fabric.links\[3\].rate_bps: got 20000000.0, expected a whole number"),
+        (("links", 3, "rate_bps"), 2.5, r"fabric.links\[3\].rate_bps: got 2.5, expected a whole number"),
         (("links", 0, "port"), True, r"fabric.links\[0\].port: got True, expected a whole number"),
         (("switches", 0, "dpid"), 0, r"fabric.switches\[0\].dpid: got 0, expected greater than or equal to 1"),
         (("hosts", 1, "ip"), H1.ip, r"^fabric.hosts\[1\].ip: got '10.77.0.1', expected one that is not taken"),

@@ -1,5 +1,6 @@
 """The files of searches and the parameters of policies: what they come to, and what is wrong in them."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ def test_a_grid_is_all_combinations() -> None:
     search = parse(data, BASE)
     assert len(search.trials) == 6
     assert {(trial.values["lr"], trial.values["batch"]) for trial in search.trials} == {
-        (a, b) for a in (1, 2) for b in (8, 16, 32)
+        (a, b) for a in "12" for b in ("8", "16", "32")
     }
 
 
@@ -264,3 +265,67 @@ def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     file.write_text("[" * 20_000)
     with pytest.raises(InputError, match=f"search: got '{file}', expected YAML that is not nested as deeply"):
         load(file)
+
+
+WRITTEN = """\
+name: s
+nodes: [{name: n, gpus: 2}]
+job:
+  command: [train, "{lr}", "{flag}", 010, true, 1.0]
+  env: {A: 1e-3, B: no, C: "{lr}"}
+  request: {iterations: 1e1, batch_size: "{batch}", traffic: {sync_bytes: 1e8, compute_s: 1e-3}}
+grid: {lr: [1e-4, 0.10], flag: [true, no], batch: [0x20]}
+"""
+
+
+def test_what_a_program_is_given_is_as_the_file_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "search.yaml"
+    path.write_text(WRITTEN.replace("0x20", "32"))
+    search = load(path)
+    launch = search.jobs["lr-1e-4_flag-true_batch-32"].launches[10]
+    assert launch.command == ("train", "1e-4", "true", "010", "true", "1.0")
+    assert {"A": "1e-3", "B": "no", "C": "1e-4"}.items() <= dict(launch.env).items()
+    assert [trial.values["lr"] for trial in search.trials] == ["1e-4", "1e-4", "0.10", "0.10"]
+    request = search.jobs["lr-1e-4_flag-true_batch-32"].request
+    assert (request.iterations, request.batch_size, request.traffic) == (10, 32, Profile(10**8, "ring", 0.001))
+
+
+def test_a_search_that_is_kept_as_json_is_read_back_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "search.yaml"
+    path.write_text(WRITTEN.replace("0x20", "32"))
+    search = load(path)
+    again = parse(json.loads(json.dumps(dict(search.content))), search.base)
+    assert again.content == search.content
+    assert again.trials == search.trials
+    assert again.jobs == search.jobs
+
+
+def test_a_search_in_json_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "search.json").write_text(json.dumps(SEARCH))
+    found = load(tmp_path / "search.json")
+    plain = parse(SEARCH, tmp_path)
+    assert (found.content, found.trials, found.jobs) == (plain.content, plain.trials, plain.jobs)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (WRITTEN + "grid: {lr: [0.3]}\n", "search: got .*'grid' on line 7 and 'grid' on line 8 are one key"),
+        (WRITTEN.replace("0x20", "0x20, 0x20], lr: [3"), "'lr' on line 7 and 'lr' on line 7 are one key"),
+        (WRITTEN + "timeout_s: .inf\n", "timeout_s: got inf, expected a finite number"),
+        (WRITTEN + "timeout_s: true\n", "timeout_s: got True, expected a number, not true or false"),
+        (WRITTEN + "keep_memory: 3\n", "keep_memory: got 3, expected a valid boolean"),
+        (WRITTEN + "timeout_s: 1:30\n", "timeout_s: got '1:30', expected a valid number"),
+        (WRITTEN + "timeout_s: 1e999\n", "1e999 is beyond the numbers .*line 8"),
+        (WRITTEN.replace("[0x20]", "[~]"), r"grid\.batch\[0\]: got None, expected a text, a number, true or false"),
+        (WRITTEN.replace("[0x20]", "[1_0:0]"), r"job\.request\.batch_size: got '1_0:0', expected a valid integer"),
+        (json.dumps(SEARCH)[:-1] + ',\n"name": "t"}', "'name' on line 1 and 'name' on line 2 are one key"),
+        (json.dumps({**SEARCH, "silent_s": float("inf")}), "silent_s: got 'Infinity', expected a finite number"),
+        (json.dumps({**SEARCH, "silent_s": float("nan")}), "silent_s: got 'NaN', expected .*number"),
+    ],
+)
+def test_what_is_no_value_of_yaml_1_2_is_named(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "search.yaml"
+    path.write_text(content)
+    with pytest.raises(InputError, match=said):
+        load(path)

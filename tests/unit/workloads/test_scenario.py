@@ -116,7 +116,7 @@ def test_tcp_and_queues_are_as_the_file_says_or_the_defaults() -> None:
     [
         (b"name: caf\xe9", "text in UTF-8 .* at byte 9"),
         (b"name: [", "valid YAML"),
-        (b"name: 2024-13-45", "valid YAML"),
+        (b"name: a\nseed: 1\nname: b", "valid YAML .'name' on line 1 and 'name' on line 3 are one key"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(content: bytes, expected: str, tmp_path: Path) -> None:
@@ -129,3 +129,53 @@ def test_a_file_that_cannot_be_read_is_named(content: bytes, expected: str, tmp_
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"absent\.yaml"):
         load(tmp_path / "absent.yaml")
+
+
+def with_trial(tmp_path: Path, keys: str) -> Path:
+    """Write a scenario file with one trial, some of whose keys are these."""
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        "name: s\ntopology: {shape: single, hosts: 2, rate: 1e9}\nstudies:\n- study: a\n  trials:\n"
+        f"  - {{trial: t, workers: [h1, h2], {keys}}}\n  rungs: [{{iterations: 1e2}}]\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("keys", "sync_bytes", "compute_s"),
+    [
+        ("bytes: 1e8, compute_s: 1e-3", 10**8, 0.001),
+        ("bytes: 1.0e+8, compute_s: .5", 10**8, 0.5),
+        ("bytes: 010, compute_s: 0x10", 10, 16.0),
+        ("bytes: 1_000, compute_s: 0o10", 1000, 8.0),
+        ("bytes: 1.5kB, compute_s: 010", 1500, 10.0),
+    ],
+)
+def test_numbers_in_a_file_are_those_of_yaml_1_2(tmp_path: Path, keys: str, sync_bytes: int, compute_s: float) -> None:
+    scenario = load(with_trial(tmp_path, keys))
+    (job,) = scenario.studies[0].stages[0].jobs
+    assert (job.sync_bytes, job.compute_s, job.iterations) == (sync_bytes, compute_s, 100)
+    assert {link.rate_bps for link in scenario.fabric.links} == {10**9}
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("bytes: 1:30", r"trials\[0\]\.bytes: got '1:30', expected a size"),
+        ("bytes: 1.5", r"trials\[0\]\.bytes: got 1\.5, expected a size .* whole number of bytes"),
+        ("bytes: .nan", r"trials\[0\]\.bytes: got nan, expected a size"),
+        ("bytes: .inf", r"trials\[0\]\.bytes: got inf, expected a size"),
+        ("bytes: true", r"trials\[0\]\.bytes: got True, expected a number, not true or false"),
+        ("bytes: 1, compute_s: true", r"trials\[0\]\.compute_s: got True, expected a number, not true or false"),
+        ("bytes: ~", r"trials\[0\]\.bytes: got None, expected a size"),
+        ("bytes: 2024-01-31", r"trials\[0\]\.bytes: got '2024-01-31', expected a size"),
+        ("bytes: 1e3000", r"scenario: got .*1e3000 is beyond .*line 6"),
+        ("bytes: 1, compute_s: 1:30", r"trials\[0\]\.compute_s: got '1:30', expected a valid number"),
+        ("bytes: 1, compute_s: yes", r"trials\[0\]\.compute_s: got 'yes', expected a valid number"),
+        ("bytes: 1, compute_s: .inf", r"trials\[0\]\.compute_s: got inf, expected a finite number"),
+        ("bytes: 1, bytes: 2", r"scenario: got .*'bytes' on line 6 and 'bytes' on line 6 are one key"),
+    ],
+)
+def test_what_is_no_number_in_yaml_1_2_is_named(tmp_path: Path, keys: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        load(with_trial(tmp_path, keys))

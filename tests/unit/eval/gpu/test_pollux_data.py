@@ -8,7 +8,10 @@ from beamer.errors import InputError
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.gpu.policies import gpu_policy
 from beamer.sim.gpu import Arrival, simulate_gpus
-from eval.gpu import pollux_data
+from eval.gpu import pollux_data, study
+from eval.gpu.claims import Inputs
+from eval.gpu.claims.pollux import PolluxClaim
+from eval.gpu.command import gpu
 from eval.gpu.pollux_data import Application, PolluxProfile, PolluxSubmission, StepTimeCurve, simulated
 from tests.support.inputs import POLLUX_DATA, given
 
@@ -132,6 +135,55 @@ def test_missing_data_is_named(tmp_path: Path) -> None:
     (tmp_path / "workload.csv").write_text("name,time\na,1\n")
     with pytest.raises(InputError, match="num_replicas"):
         pollux_data.read_workload(tmp_path / "workload.csv")
+
+
+def write_measured(folder: Path) -> Path:
+    """Write data like Pollux': workloads with jobs of `a` and `b`, and traces of `a` alone."""
+    traces = folder / "pollux" / "traces" / "a"
+    traces.mkdir(parents=True)
+    times = ((8, 0.1), (16, 0.2))
+    near = [f"{gpus},{size},{step_s},0.0" for gpus in range(1, 5) for size, step_s in times]
+    (traces / "placements.csv").write_text("\n".join(["placement,local_bsz,step_time,sync_time", *near]))
+    far = [f"{n},{n * each},{size},{step_s},0.1" for n in range(1, 17) for each in (1, 4) for size, step_s in times]
+    (traces / "scalability.csv").write_text("\n".join(["num_nodes,num_replicas,local_bsz,step_time,sync_time", *far]))
+    for size, _ in times:
+        (traces / f"validation-{size}.csv").write_text("progress,metric,grad_sqr,grad_var\n10,0.5,1,1\n20,0.8,1,1\n")
+    (folder / "pollux" / "workloads").mkdir()
+    rows = "a-0,0,a,1,8\nb-0,30,b,1,8\na-1,60,a,2,16\n"
+    (folder / "pollux" / "workloads" / "workload-1.csv").write_text(f"name,time,application,num_replicas,batch_size\n{rows}")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["pollux", "elastic"])
+def test_jobs_of_an_application_without_traces_are_left_out_only_where_the_config_says_so(name: str, tmp_path: Path) -> None:
+    inputs = Inputs(write_measured(tmp_path))
+    config = study.read()
+    with pytest.raises(InputError, match=r"^--data: got .*expected .*traces/b/.*`without: \[b\]`"):
+        config.claim(name).check_data(inputs)
+    with pytest.raises(InputError, match=r"^without: got 'c', expected one of a, b"):
+        config.claim(name, {"without": ["b", "c"]}).check_data(inputs)
+    claim = config.claim(name, {"without": ["b"]})
+    claim.check_data(inputs)
+    assert " without b;" in claim.describe(inputs)
+    assert " without" not in claim.describe(Inputs())
+
+
+def test_a_workload_runs_without_the_jobs_that_are_left_out(tmp_path: Path) -> None:
+    inputs = Inputs(write_measured(tmp_path))
+    claim = study.read().claim("pollux", {"without": ["b"]})
+    assert isinstance(claim, PolluxClaim)
+    contender = next(one for one in claim.contenders(PolluxClaim.cell) if one.name == "fifo")
+    assert claim.run(PolluxClaim.cell, contender, 1, inputs)["jct_s"] > 0
+    with pytest.raises(InputError, match="traces/b/"):
+        study.read().claim("pollux").run(PolluxClaim.cell, contender, 1, inputs)
+
+
+def test_the_command_refuses_data_without_an_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = write_measured(tmp_path / "data")
+    with pytest.raises(InputError, match=r"^--data: got .*traces/b/"):
+        gpu(claim=["pollux"], data=data, measure=False, json_file=tmp_path / "gpu.json", plots=tmp_path / "plots")
+    assert list(tmp_path.iterdir()) == [data]
 
 
 def test_published_data_is_read() -> None:

@@ -1,5 +1,6 @@
 """Our policies inside a peer's simulator: a made-up miniature of its interface, runs that are kept, and what is refused."""
 
+import io
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from rich.console import Console
 
 from beamer.errors import EngineError, InputError, PlatformError
 from eval.peers.base import ROOT, Peer
@@ -20,6 +22,7 @@ from eval.peers.contender import PeerContender, PeerRun
 from eval.peers.environment import interpreter
 from eval.peers.gavel.peer import GavelPeer
 from eval.peers.pollux.peer import NEEDED, PolluxPeer
+from eval.peers.progress import ProgressLines
 from eval.peers.report import PeerFigures, mean, ratio
 from eval.peers.results_file import PeerResults
 from eval.peers.runs import FinishedRun, PeerRuns, RunningProcesses
@@ -226,8 +229,47 @@ def test_a_start_with_fewer_policies_loses_no_run_that_still_holds(checkout: Pat
     (checkout / "simulator" / "optimus.py").write_text("class OptimusPolicy: pass")
     fewer = start(checkout, tmp_path, policies="fifo")
     assert fewer["content"] != found["content"]
-    assert {row["policy"] for row in fewer["policies"].values()} == {"fifo", "pollux"}
+    assert {row["policy"] for row in fewer["policies"].values()} == {"fifo"}, "the base may be left out"
+    assert fewer["base"] == "fifo (ours; knows nothing; users' sizes)", "ratios are to what was run"
     assert len(PeerResults.from_json(fewer).tables()) == 2
+
+
+def test_ratios_are_to_the_base_where_its_runs_are_known(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(checkout, tmp_path, policies="fifo")
+    alone = capsys.readouterr().out
+    assert "theirs" not in alone
+    start(checkout, tmp_path, policies="pollux (theirs")
+    capsys.readouterr()
+    found = start(checkout, tmp_path, policies="fifo")
+    assert "theirs" in capsys.readouterr().out
+    assert found["base"] == "pollux (theirs; knows nothing; free sizes)"
+
+
+def test_runs_are_shown_as_they_go_on_where_there_is_no_terminal(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(checkout, tmp_path, policies="fifo")
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.endswith(": 1 runs, 0 of them known") for line in lines)
+    assert any(line.startswith("1 of 1 runs") and "ended: workload 1, seed 1: fifo" in line for line in lines)
+    assert not any("0/0" in line for line in lines)
+
+
+def test_a_run_that_lasts_has_a_line_a_minute() -> None:
+    times = iter([0.0, 10.0, 59.0, 60.0, 60.0, 90.0, 130.0])
+    shown = io.StringIO()
+    progress = ProgressLines(Console(file=shown, width=200), runs=3, known=1, clock=lambda: next(times))
+    for title in ("a", "b"):
+        progress.start(title)
+    for done in (1, 2, 3, 4):
+        progress.advance("a", done, 9)
+    progress.end("a")
+    assert shown.getvalue().splitlines() == [
+        "1 of 3 runs, 60 s; a: 3 of 9 jobs; b: just begun",
+        "2 of 3 runs, 130 s; ended: a",
+    ]
 
 
 def test_policies_without_all_runs_are_in_no_table() -> None:
