@@ -144,12 +144,12 @@ class _CoreDumper(yaml.SafeDumper):
 
 for _tag, (_form, _first) in _FORMS.items():
     _CoreLoader.add_implicit_resolver(_tag, _form, [*_first, *([""] if _tag == _NULL else [])])
-    _CoreLoader.add_constructor(_tag, _CoreLoader.scalar)
+    _CoreLoader.add_constructor(_tag, _CoreLoader.scalar)  # type: ignore[type-var]
     _CoreDumper.add_implicit_resolver(_tag, _form, list(_first))
 _CoreLoader.add_implicit_resolver(_MERGE, re.compile(r"<<\Z"), ["<"])
-_CoreLoader.add_constructor(_STR, _CoreLoader.text)
+_CoreLoader.add_constructor(_STR, _CoreLoader.text)  # type: ignore[type-var]
 for _name in _OF_OTHER_SCHEMAS:
-    _CoreLoader.add_constructor(_TAGS + _name, SafeConstructor.construct_undefined)
+    _CoreLoader.add_constructor(_TAGS + _name, SafeConstructor.construct_undefined)  # type: ignore[type-var]
 
 
 def _nodes(root: Node) -> Iterator[Node]:

@@ -26,7 +26,7 @@ def arithmetic() -> Mapping[str, str]:
     for library in LIBRARIES:
         import_module(library)
     found = {f"{one['internal_api']} {one['version']} {one.get('architecture', '')}".strip() for one in _libraries()}
-    simd: Mapping[str, Any] = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[index]
+    simd: Mapping[str, Any] = np.show_config(mode="dicts")["SIMD Extensions"]
     used = [*simd.get("baseline", []), *simd.get("found", [])]
     versions = {"python": python_version()} | {package: version(package) for package in PACKAGES}
     return versions | {"blas": ", ".join(sorted(found)), "simd": used[-1] if used else "none"}

@@ -38,7 +38,7 @@ class Machine:
             round(memory, 1),
             platform.platform(),
             platform.python_version(),
-            {package: version(package) for package in packages} | arithmetic(),
+            {**{package: version(package) for package in packages}, **arithmetic()},
             round(os.getloadavg()[0], 2),
         )
 

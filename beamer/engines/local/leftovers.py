@@ -48,7 +48,7 @@ def left_of_jobs(
     """
     asked = [(record, name, path.parent) for record, path in _records(root) if chosen(record.job) for name in record.nodes]
     with ThreadPoolExecutor(WORKERS, "beamer-leftovers") as pool:
-        found = pool.map(lambda one: _left(cluster, *one, kill=kill, here=here), asked)
+        found = pool.map(lambda one: _left(cluster, one[0], one[1], one[2], kill, here), asked)
     return [one for one in found if one.problem or one.processes.pids]
 
 

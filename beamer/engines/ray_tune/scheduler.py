@@ -130,7 +130,7 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "_sign" in state:  # of 0.1.0, which read nothing of TuneConfig
             state = {"_mode": "min" if state["_sign"] > 0 else "max", "_samples": 1, **state}
-        vars(self).update(state)
+        self.__dict__.update(state)
         if "_metrics" not in state:
             self._metrics = metrics_of(self._iteration, self._loss, self._mode, self._accuracy, None, None)
 

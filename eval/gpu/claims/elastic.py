@@ -15,11 +15,11 @@ from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
 from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival
+from eval.config_section import ConfigSection
 from eval.gpu.claims.base import (
     LOST,
     SENSITIVITY,
     Claim,
-    ConfigSection,
     CostsConfig,
     Figures,
     GpuContender,

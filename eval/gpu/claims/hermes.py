@@ -16,11 +16,11 @@ from beamer.gpu.tuners import Tuner
 from beamer.sim.gpu import Arrival, GpuRun
 from beamer.studies.events import Event, TrialEnded
 from beamer.studies.model import TrialStatus
+from eval.config_section import ConfigSection
 from eval.gpu.claims.base import (
     LOST,
     SENSITIVITY,
     Claim,
-    ConfigSection,
     CostsConfig,
     Figures,
     GpuContender,

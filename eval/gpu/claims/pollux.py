@@ -14,11 +14,11 @@ from beamer.errors import InputError
 from beamer.gpu.model import Grant, Node
 from beamer.sim.gpu import Arrival, GpuRun
 from beamer.studies.model import split_key
+from eval.config_section import ConfigSection
 from eval.gpu.claims.base import (
     LOST,
     SENSITIVITY,
     ComparisonClaim,
-    ConfigSection,
     Figures,
     GpuContender,
     Inputs,
