@@ -342,7 +342,8 @@ def test_the_help_and_a_wrong_command_import_no_command() -> None:
     ("content", "parts"),
     [
         ("seeds: 1\nfirst_seed: 1\nclaims: {}", ("seeds", "got 1", "greater than or equal to 2")),
-        ("seeds: [", ("eval: --config: got", "line 1", "expected a YAML file")),
+        ("seeds: [", ("eval: --config: got", "c.yaml', expected valid YAML", "line 1")),
+        ("seeds: 2\nseeds: 3", ("eval: --config: got", "'seeds' on line 1 and 'seeds' on line 2 are one key")),
     ],
 )
 def test_a_bad_config_of_an_experiment_ends_in_one_line(content: str, parts: tuple[str, ...], tmp_path: Path) -> None:
