@@ -116,6 +116,13 @@ def test_unknown_host_is_named_with_the_nearest_known() -> None:
         (("links", 3, "rate_bps"), "20mbit", r"fabric.links\[3\].rate_bps: got '20mbit', expected a whole number"),
         (("links", 3, "rate_bps"), 2.5, r"fabric.links\[3\].rate_bps: got 2.5, expected a whole number"),
         (("links", 0, "port"), True, r"fabric.links\[0\].port: got True, expected a whole number"),
+        (("switches", 0, "dpid"), 2**64, r"fabric.switches\[0\].dpid: .*, expected less than 18446744073709551616"),
+        (("links", 0, "port"), 2**32, r"fabric.links\[0\].port: .*, expected less than or equal to 4294967040"),
+        (
+            ("links", 0, "rate_bps"),
+            10**19,
+            r"fabric.links\[0\].rate_bps: .*, expected less than or equal to 1000000000000000000",
+        ),
         (("switches", 0, "dpid"), 0, r"fabric.switches\[0\].dpid: got 0, expected greater than or equal to 1"),
         (("hosts", 1, "ip"), H1.ip, r"^fabric.hosts\[1\].ip: got '10.77.0.1', expected one that is not taken"),
     ],

@@ -55,6 +55,7 @@ def test_a_trace_is_replayed_and_written_as_json(trace: Path, tmp_path: Path) ->
         (("--policy", "sebf", "--policies", "fair", "--allocator", "greedy"), ("--polic",)),
         (("--policy", "sebf", "--mode", "rates"), ("--mode", "'rates'", "--trace")),
         (("--policy", "sebf", "--allocator", "greedy", "--table", "t.txt"), ("--table", "t.txt")),
+        (("--policy", "sebf", "--allocator", "greedy", "--rate", "99999999tbit"), ("--rate", "99999999tbit", "at most")),
     ],
 )
 def test_what_cannot_be_replayed(trace: Path, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:

@@ -66,7 +66,7 @@ def test_asha_promotes_its_share_of_equal_trials_in_order_of_their_numbers() -> 
 @pytest.mark.parametrize("mark", [0.1, 0.7, 1 / 3])
 @pytest.mark.parametrize("reports", [1, 3, 7, 9])
 def test_median_stopping_stops_none_of_equal_trials(mark: float, reports: int) -> None:
-    """Summed up one by one, the mean of three losses of 0.7 is less than 0.7."""
+    """Summed up one by one, the mean of seven losses of 0.7 is less than 0.7."""
     search = MedianStopping(trials=6, iterations=1, reports=reports)
     equal = {(trial, rung): mark for trial in range(6) for rung in range(reports)}
     assert len(follow(search, equal)) == 6 * reports

@@ -12,7 +12,7 @@ from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from tests.support.jobs import known_job
 
 BAD: dict[str, dict[str, tuple[Any, ...]]] = {
-    "round-robin": {"quantum_s": (0.0, nan, inf)},
+    "round-robin": {"quantum_s": (0.0, nan, inf, 1e-12, 1e18)},
     "srtf": {"hysteresis": (-0.1, nan)},
     "tiresias": {"limits_gpu_s": ((10.0, 5.0), (5.0, 5.0), (0.0,), (nan,), (inf,)), "promote": (-1.0, nan)},
     "hermes": {"window": (0,), "norm": ("last",), "hysteresis": (-0.1, nan), "quantum_s": (-1.0, nan, inf)},
@@ -27,15 +27,20 @@ BAD: dict[str, dict[str, tuple[Any, ...]]] = {
         "hysteresis": (-0.1, 1.1, nan),
         "interval_s": (-1.0, nan, inf),
     },
-    "pollux": {"interval_s": (0.0, nan), "p": (1.1, nan, -inf), "growth": (0,), "batch_change_gain": (-0.1, nan, inf)},
-    "drf": {"interval_s": (0.0, nan), "patience_s": (-1.0, nan)},
+    "pollux": {
+        "interval_s": (0.0, nan, 1e-12, 1e18),
+        "p": (1.1, nan, -inf),
+        "growth": (0,),
+        "batch_change_gain": (-0.1, nan, inf),
+    },
+    "drf": {"interval_s": (0.0, nan, 1e-12, 1e18), "patience_s": (-1.0, nan)},
     "optimus": {
         "interval_s": (0.0, nan),
         "patience_s": (-1.0, nan),
         "threshold": (-0.1, nan),
         "servers_per_gpu": (0.0, nan, inf),
     },
-    "slaq": {"epoch_s": (0.0, inf), "patience_s": (-1.0, nan), "decay": (0.0, 1.1, nan)},
+    "slaq": {"epoch_s": (0.0, inf, 1e-12, 1e18), "patience_s": (-1.0, nan), "decay": (0.0, 1.1, nan)},
     "tetris": {"weight": (-1.0, nan, inf)},
 }
 BOUNDS: dict[str, dict[str, Any]] = {
