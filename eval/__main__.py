@@ -78,8 +78,8 @@ COMMANDS = {
     ),
     "recheck": Command(
         "eval.recheck.command:recheck",
-        "emulation",
-        "Run cells of the committed tables again; ends with 1 if a figure is another one, and lists tables that are older.",
+        "dev",
+        "Run cells of the committed tables again; ends with 1 if a figure is another one.",
     ),
     "report": Command(
         "eval.report.command:report",
