@@ -241,6 +241,10 @@ class Cluster:
             if mark != UNMARKED
         }
 
+    def marked(self, host: str) -> int:
+        """Return how many connections of a host have a mark: several may have one local port, to different peers' ports."""
+        return self.space[host].call(_count_marked)
+
     def is_in_force(self, *trials: Trial) -> bool:
         """Say whether `trials` and no other ones have classes, and their connections and no other ones the marks of these."""
         classes = self.classes()
@@ -310,6 +314,15 @@ def _read_marks() -> dict[int, Mark]:
     diagnostics = Diagnostics()
     try:
         return _connections(diagnostics)
+    finally:
+        diagnostics.close()
+
+
+def _count_marked() -> int:
+    diagnostics = Diagnostics()
+    try:
+        found = diagnostics.tcp_sockets().values()
+        return sum(s.mark != UNMARKED for s in found if s.ends[0] in HOSTS.values() and s.ends[3] != 0)
     finally:
         diagnostics.close()
 

@@ -66,8 +66,9 @@ async def installed_after_s(lab: Lab, listener: Listener, changes: int = 1) -> f
     loop = asyncio.get_running_loop()
     for _ in range(changes):
         await change_controller(lab, "del-controller", SWITCH.name)
+        known = len(listener.events)
         await connect(lab)
-    began_s, known = loop.time(), len(listener.events)
+    began_s = loop.time()
     async with asyncio.timeout(120):
         while not any(isinstance(e, SwitchInstalled) and e.switch == SWITCH.name for e in listener.events[known:]):
             await asyncio.sleep(0.005)

@@ -104,7 +104,7 @@ def number(key: str, value: Any) -> float:
 class Readings:
     """Check the results of a search, and know which keys any of them has had.
 
-    has_loss: whether there was a loss before, by the journal. hidden: keys that Tune adds to every result.
+    has_loss: whether there was a loss before, by the journal. hidden: keys that Tune adds to every result, with all below them.
     """
 
     def __init__(self, metrics: Metrics, has_loss: bool = False, hidden: Iterable[str] = ()) -> None:
@@ -122,7 +122,7 @@ class Readings:
         That is for a value that is no number, and, if strict, for a key that it lacks.
         """
         self._seen.update(key for key in self.metrics.options if key in result)
-        self._keys.update(key for key in result if key not in self._hidden and len(self._keys) < MOST_KEYS)
+        self._keys.update(key for key in self._shown(result) if len(self._keys) < MOST_KEYS)
         try:
             reading = self.metrics.read(result)
         except InputError as error:
@@ -130,7 +130,7 @@ class Readings:
         missing = self.metrics.missing(result)
         if missing and is_strict:
             self._failed.setdefault(missing[0], set()).add(trial)
-            keys = sorted(key for key in result if key not in self._hidden)
+            keys = sorted(self._shown(result))
             raise InputError(f"keys in a result of trial {trial}", keys, self._expected(missing[0], keys))
         return reading
 
@@ -165,6 +165,9 @@ class Readings:
                 where = f"{self._expected(key, keys)}: no result of {len(failed)} trials has had it, so nothing can be judged"
                 return InputError("keys in the results of the search", keys, where)
         return None
+
+    def _shown(self, result: Mapping[str, Any]) -> list[str]:
+        return [key for key in result if key.partition("/")[0] not in self._hidden]
 
     def _expected(self, key: str, keys: list[str]) -> str:
         return f"the key {key!r}{hint(key, keys)} that {self.metrics.options[key]} names"

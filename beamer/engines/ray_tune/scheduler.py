@@ -274,7 +274,7 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
             self._steady.not_before(search.tracker.now_s)
             if shared:
                 search.revoke(self._steady())  # whatever ran before has ended with its experiment
-            hidden = (*AUTO_RESULT_KEYS, *DEBUG_METRICS, DONE)
+            hidden = (*AUTO_RESULT_KEYS, *DEBUG_METRICS, DONE, "config")
             return _Opened(journal, shared, trials, search, Readings(self._metrics, search.has_loss, hidden))
         except BaseException:
             if shared:
