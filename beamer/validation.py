@@ -1,9 +1,10 @@
 """Input checked, and pydantic's findings as the one-line `InputError`, with the nearest known key for an unknown one."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from inspect import Parameter, signature
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError, ValidationInfo, field_validator
 
@@ -45,11 +46,31 @@ def finding_error(finding: Mapping[str, Any], record: Any = None, prefix: str = 
 
 def _no_truth_value(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
     """Return a field's value. Raises `ValueError` for true or false where a number is expected: pydantic reads 1 and 0."""
-    annotation = cls.model_fields[str(info.field_name)].annotation
-    kinds = {annotation, *get_args(annotation)}
+    kinds = set(_kinds(cls.model_fields[str(info.field_name)].annotation))
     if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
         raise ValueError("a number, not true or false")
     return value
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """Yield the types that a value may have, without what restricts them."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _kinds(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for one in get_args(annotation):
+            yield from _kinds(one)
+    else:
+        yield annotation
+
+
+def check_truth_values(record: type, arguments: Mapping[str, Any], where: str) -> None:
+    """Raise `InputError` where true or false stands for a number of a dataclass; `where` is what holds the fields."""
+    annotations = get_type_hints(record, include_extras=True)
+    for name, value in arguments.items():
+        kinds = set(_kinds(annotations.get(name)))
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise InputError(f"{where}.{name}", value, "a number, not true or false")
 
 
 numbers_alone = field_validator("*", mode="before")(classmethod(_no_truth_value))

@@ -59,6 +59,7 @@ class Scheduler:
         self._wake_s: float | None = None
         self._awake = True
         self._logged: dict[str, str] = {}
+        self._last_refused: set[str] = set()  # jobs whose latest report was refused, though perhaps in an earlier step
 
     def take(self, event: Event) -> bool:
         """Journal and apply an event that changes anything, and say whether it did. Raises `InputError` as `Tracker.check`.
@@ -113,7 +114,7 @@ class Scheduler:
         """Take in what is new about a job that has not ended: reports, and what has become of its run."""
         ended_s = max((now, *(report.at_s for report in seen.reports)))  # that may be since this step began
         if not self._has_failed(key, seen):
-            is_last_refused = self._take_reports(key, seen, now)
+            self._take_reports(key, seen, now)
             if seen.processes is not None:
                 self.take(RanksSeen(now, key, dict(seen.processes)))
             is_failed = seen.state is RunState.FAILED
@@ -121,7 +122,7 @@ class Scheduler:
             self._log_remark(key, reason or seen.exit, bool(reason))
             if not (is_failed or reason):
                 if seen.state is RunState.FINISHED:
-                    if is_last_refused:
+                    if key in self._last_refused:
                         self._take_unknown_loss(key, seen, ended_s)
                     self._take_finish(key, seen, ended_s)
                 return
@@ -129,20 +130,20 @@ class Scheduler:
         if len(self.ledger.failures(key)) > self.limits.retries:
             self.take(TrialEnded(ended_s, key, TrialStatus.FAILED))
 
-    def _take_reports(self, key: str, seen: Observed, now: float) -> bool:
-        """Take in what a job reports, and return whether the last of its reports was refused."""
-        refused, is_last_refused = seen.refused, False
+    def _take_reports(self, key: str, seen: Observed, now: float) -> None:
+        """Take in what a job reports, and keep in mind whether the last of its reports was refused."""
+        refused = seen.refused
         for report in seen.reports:
             try:
                 self.take(TrialReported(now, key, report.in_range))
-                is_last_refused = False
+                self._last_refused.discard(key)
             except InputError as error:
-                refused, is_last_refused = refused or str(error), True
+                refused = refused or str(error)
+                self._last_refused.add(key)
         if seen.speeds or seen.costs:
             self.take(TrialReported(now, key, None, seen.speeds, seen.costs))
         if refused:
             self.take(ReportRefused(now, key, refused))
-        return is_last_refused
 
     def _take_unknown_loss(self, key: str, seen: Observed, ended_s: float) -> None:
         """Take in that the loss at a run's end is not known: the one before is not that of the end."""

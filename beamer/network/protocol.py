@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, TypeAdapter
 
-from beamer.errors import InputError, nearest
+from beamer.errors import InputError
 from beamer.network.connection import Connection
 from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
 from beamer.protocol_version import Since
@@ -41,11 +41,8 @@ PARTS = frozenset(("leases", "gone", "refused", "connections", "unmatched_bytes"
 
 
 def check_left_out(left_out: dict[str, int]) -> dict[str, int]:
-    """Return what a report leaves out if it names parts of reports. Raises `InputError`."""
-    for name in left_out:
-        if name not in PARTS:
-            raise InputError("left_out", name, nearest(name, PARTS))
-    return left_out
+    """Return what a report leaves out, by parts that this version knows: a newer one may have more of them."""
+    return {name: count for name, count in left_out.items() if name in PARTS}
 
 
 LeftOut = Annotated[dict[str, Counted], AfterValidator(check_left_out), Since(2)]

@@ -31,9 +31,10 @@ class Ranking(NetworkPolicy[Stateless]):
 
 
 def without_rounding(key: Floats) -> Floats:
-    """Return sort keys of at least 0 to nine digits, so that keys that differ by rounding alone are a tie."""
-    magnitude = 10.0 ** np.floor(np.log10(np.where(key > 0, key, 1.0)))
-    return np.round(key / magnitude, 9) * magnitude
+    """Return sort keys of at least 0 to nine digits: those that differ by rounding alone are a tie. Infinite ones stay."""
+    finite = np.where(np.isfinite(key), key, 0.0)
+    magnitude = 10.0 ** np.floor(np.log10(np.where(finite > 0, finite, 1.0)))
+    return np.where(np.isfinite(key), np.round(finite / magnitude, 9) * magnitude, key)
 
 
 def polling_interval_s(shortest_s: float, idle_s: float) -> float:

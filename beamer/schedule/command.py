@@ -279,8 +279,8 @@ class _Command:
     def _kill_jobs(self) -> bool:
         """Kill what has not ended, and return whether that has ended now: the next supervisor of each finds its run lost."""
         kept, before = self.session.unended, len(self.signals)
-        left_of_jobs(self.search.cluster, self.jobs, kept.__contains__, kill=True)
-        for key in sorted(kept):
+        left = left_of_jobs(self.search.cluster, self.jobs, kept.__contains__, kill=True)
+        for key in sorted(kept - {one.job for one in left}):
             self.errors.print(f"killed: {escape(key)}", highlight=False)
         wait = self.session.wait_until_forgotten if self.session.done else self.session.park
         return wait(lambda: len(self.signals) > before)

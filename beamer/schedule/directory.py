@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -15,8 +16,11 @@ from beamer.errors import InputError
 from beamer.schedule.file import Search, parse
 from beamer.schedule.template import first_names
 from beamer.studies.journal.location import Location, check_no_secret, shown, sqlite_file, sqlite_url
+from beamer.studies.model import MOST_SECONDS
+from beamer.yaml_files import parse_scalar
 
 MAY_CHANGE = ("nodes", "group", "retries", "timeout_s", "silent_s", "collective_timeout_s", "poll_s")
+TIME_LIMITS = ("timeout_s", "silent_s", "collective_timeout_s")
 WRITTEN = "what this command has written there"
 OWN_FILES = ("search", "lock", "jobs", "checkpoints")
 JOURNAL_FILE = "journal.db"  # beside it those that SQLite adds, whose names begin so
@@ -83,16 +87,28 @@ class SearchDirectory:
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise InputError("--dir", str(path), WRITTEN)
         try:
-            return parse(known["content"], Path(known["base"]), first_names if names is None else lambda configurations: names)
+            found = first_names if names is None else lambda configurations: names
+            return parse(_bounded(known["content"]), Path(known["base"]), found)
         except InputError as error:
             raise InputError(f"{path}: {error.field}", error.value, error.expected) from error
 
     def named(self, search: Search) -> Search:
-        """Return a search with its configurations named as when it was started here; another is left for `start` to refuse."""
+        """Return a search with its configurations named as when it was started here; another is left for `start` to refuse.
+
+        0.1.0 wrote numbers down as Python prints them, 0.0001 for 1e-4, and gave them so to programs: these get the same again.
+        """
         known = self.started_search()
-        if known is None or any(search.content[key] != known.content[key] for key in ("configurations", "grid")):
+        if known is None:
             return search
-        return parse(search.content, search.base, lambda configurations: [trial.name for trial in known.trials])
+        kept = {
+            key: known.content[key]
+            for key, value in search.content.items()
+            if key not in MAY_CHANGE and _is_same(value, known.content[key])
+        }
+        if not {"configurations", "grid"} <= kept.keys():
+            return search
+        names = [trial.name for trial in known.trials]
+        return parse({**search.content, **kept}, search.base, lambda configurations: names)
 
     def start(self, search: Search, journal_holds: bool) -> None:
         """Write the search down, or check that it is the one that was started before. Raises `InputError` where it is another.
@@ -163,6 +179,23 @@ class SearchDirectory:
         self._held.callback(os.close, descriptor)
         os.truncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
+
+
+def _bounded(content: Any) -> Any:
+    """Return what was written down of a search with time limits that have a bound, as 0.1.0's had none."""
+    if not isinstance(content, Mapping):
+        return content
+    long = {key: value for key in TIME_LIMITS if isinstance(value := content.get(key), int | float) and value > MOST_SECONDS}
+    return {**content, **dict.fromkeys(long, MOST_SECONDS)}
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two parts of search files are the same but for how their numbers and truth values are written."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return one == other or (isinstance(one, str) and isinstance(other, str) and parse_scalar(one) == parse_scalar(other))
 
 
 def _unwritable(path: Path, error: OSError) -> InputError:

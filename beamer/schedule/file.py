@@ -25,8 +25,8 @@ from beamer.network.collectives import check_sizes
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import MOST_STEPS, Rung, check_name, split_key
-from beamer.validation import input_error, numbers_alone
-from beamer.yaml_files import read_yaml
+from beamer.validation import check_truth_values, input_error, numbers_alone
+from beamer.yaml_files import parse_scalar, read_yaml
 
 LAUNCHERS: dict[str, type[Launcher]] = {
     "subprocess": Subprocess,
@@ -230,6 +230,7 @@ def _build(record: Any, arguments: Mapping[str, Any], where: str) -> Any:
     class Checked(_Entry):
         value: record
 
+    check_truth_values(record, arguments, where)
     try:
         return Checked.model_validate({"value": arguments}).value
     except ValidationError as error:
@@ -243,7 +244,8 @@ def _build(record: Any, arguments: Mapping[str, Any], where: str) -> Any:
 def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> TrialJob:
     job = file.job
     own = {"python": sys.executable, "name": trial.name}
-    asked = filled(job.request, {**trial.values, **own}, "job.request")
+    values = {key: parse_scalar(str(value)) for key, value in trial.values.items()}  # Beamer reads the request, as numbers
+    asked = filled(job.request, {**values, **own}, "job.request")
     elsewhere = {"target_loss": "the search's", **({"iterations": "that of the rungs"} if rungs else {})}
     for key in asked.keys() & elsewhere.keys():
         raise InputError(f"job.request.{key}", asked[key], f"no such key here, it is {elsewhere[key]}")

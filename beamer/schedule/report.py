@@ -60,14 +60,15 @@ def rows(search: Search, ledger: GpuLedger, statistics: SearchStatistics, now: f
 
 
 def ranked(search: Search, found: Iterable[TrialRow]) -> list[TrialRow]:
-    """Return rows in the one ranking of a search, the best first: by the last rung that they were in, then by the last loss.
+    """Return rows in the one ranking of a search, the best first: those that reached the target, then by the last rung
+    that they were in, then by the last loss.
 
     Those without a finite last loss come after all that have one, those that failed after these. A better loss that a
     configuration had before its last one does not count: its checkpoint is of the last.
     """
 
-    def rank(row: TrialRow) -> tuple[bool, bool, int, float]:
-        return not row.is_sound, row.loss is None, -search.rung.get(row.rung, 0), row.loss or 0.0
+    def rank(row: TrialRow) -> tuple[bool, bool, bool, int, float]:
+        return not row.is_sound, row.loss is None, row.status != REACHED, -search.rung.get(row.rung, 0), row.loss or 0.0
 
     return sorted(found, key=rank)
 
@@ -132,8 +133,14 @@ def document(
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values, which programs are given as they are written, as JSON has them: numbers and truth values as such."""
-    return {key: parse_scalar(str(value)) for key, value in values.items()}
+    """Return values, which programs are given as they are written, as JSON has them: numbers and truth values as such.
+
+    A whole number that is not written as JSON has it, such as 007, stays a text: it may be a name.
+    """
+    read = {key: parse_scalar(str(value)) for key, value in values.items()}
+    return {
+        key: one if isinstance(one, bool | float) or str(one) == str(values[key]) else values[key] for key, one in read.items()
+    }
 
 
 def table(title: str, found: Sequence[TrialRow], in_rungs: bool) -> Table:

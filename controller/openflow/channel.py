@@ -119,7 +119,6 @@ class Channel:
         self._written_bytes = 0
         self._waiting: dict[int, PendingAnswer] = {}
         self._rules = wire.RuleReader()
-        writer.transport.set_write_buffer_limits(high=UNREAD_BYTES // 2)
 
     async def handshake(self) -> int:
         """Agree on OpenFlow 1.3 and return the switch's datapath id. Raises `ChannelError`."""
@@ -139,6 +138,7 @@ class Channel:
 
     async def serve(self) -> None:
         """Take in messages until the switch is gone. Raises `ChannelError`, and so does every request under way."""
+        self._writer.transport.set_write_buffer_limits(high=UNREAD_BYTES // 2)  # of the transport that TLS may have replaced
         reason = ChannelError("connection closed")
         try:
             async with asyncio.TaskGroup() as tasks:

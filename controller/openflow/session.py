@@ -201,8 +201,8 @@ class SwitchSession:
         self._asked, self._refused = set(), {}
         place = self._turns.begin()
         for batch in batched(sorted(different, key=lambda meter: meter.id), BATCH):
-            await self._turns.granted(place)
             await self._channel.drained()
+            await self._turns.granted(place)
             self._ask(
                 (wire.meter_change if meter.id in self._meters else wire.meter_addition)(datapath, meter) for meter in batch
             )
@@ -260,8 +260,8 @@ class SwitchSession:
         sent: dict[int, Rule] = {}
         place = self._turns.begin()
         for batch in batched(rules, BATCH):
-            await self._turns.granted(place)
             await self._channel.drained()
+            await self._turns.granted(place)
             sent |= zip(self._ask(message(datapath, rule) for rule in batch), batch, strict=True)
             for rule in batch:
                 if message is wire.removal:
@@ -282,8 +282,8 @@ class SwitchSession:
         """Send one message about each of many things."""
         place = self._turns.begin()
         for batch in batched(about, BATCH):
-            await self._turns.granted(place)
             await self._channel.drained()
+            await self._turns.granted(place)
             self._channel.send(*map(message, batch))
 
     def _ask(self, messages: Iterable[Any]) -> list[int]:

@@ -33,9 +33,12 @@ def _peers() -> Iterator[str]:
 
 
 def _reasons(table: str, path: Path, root: Path) -> Iterator[str]:
-    recorded = list(_recorded(json.loads(path.read_text())))
+    recorded = _recorded(json.loads(path.read_text()))
     if recorded:
-        changed = sum(one != sources_digest(table) for one in recorded)
+        unknown = recorded.count(None)
+        if unknown:
+            yield f"{unknown} parts have no digest, as they were made before digests were recorded"
+        changed = sum(one not in (None, sources_digest(table)) for one in recorded)
         if changed:
             yield "its sources have another digest now" + (f", of {changed} parts" if len(recorded) > 1 else "")
         return
@@ -51,11 +54,11 @@ def _shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _recorded(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the digests that a results file records, of itself or of its claims."""
-    for part in (document, *document.get("claims", {}).values()):
-        if isinstance(part, dict) and part.get(MADE_WITH):
-            yield part[MADE_WITH]["sources"]
+def _recorded(document: Mapping[str, Any]) -> list[str | None]:
+    """Return the digests that a results file records, of itself or of its claims; none where no part of it has one."""
+    claims = document.get("claims", {})
+    parts = [one.get(MADE_WITH) for one in (claims.values() if claims else (document,)) if isinstance(one, dict)]
+    return [part["sources"] if part else None for part in parts] if any(parts) else []
 
 
 def _files(table: str) -> list[Path]:

@@ -257,9 +257,8 @@ def _by_need(state: PlanState, snapshot: Snapshot, now: float) -> Order:
     iterations = np.array([goal.iterations for goal in state.goals], np.float64)
     end_s = np.array([goal.end_s for goal in state.goals], np.float64)
     need = (iterations - (remaining - snapshot.remaining)) * snapshot.jobs.iteration_s / (state.until_s - now)
-    return tuple(
-        Tier((snapshot.jobs.key[j],)) for j in np.lexsort((without_rounding(end_s), -np.round(need / NEED_STEP))).tolist()
-    )
+    left_s = without_rounding(np.maximum(end_s - now, 0.0))  # of Unix times, nine digits would be a second
+    return tuple(Tier((snapshot.jobs.key[j],)) for j in np.lexsort((left_s, -np.round(need / NEED_STEP))).tolist())
 
 
 def _one_by_one(snapshot: Snapshot, work: RemainingWork, urgent_first: Ints) -> Order:

@@ -14,7 +14,7 @@ _WRAPPED = re.compile(
 )
 _YAML = re.compile(r"([+-]?)\.(inf|Inf|INF|nan|NaN|NAN)")
 _NOT_DIGITS = re.compile(
-    r"(?<![\w.])(?:[+-]?\.?(?:nan|inf(?:inity)?)|[+-](?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?![\w.])", re.IGNORECASE
+    r"(?<![\w.])(?:[+-]?\.?(?:nan|inf(?:inity)?)|[+-](?:\d++(?:\.\d*+)?|\.\d++)(?:e[+-]?\d++)?)(?![\w.])", re.IGNORECASE
 )
 """Numbers that a pattern which asks for digits does not find: signed ones, and those that are not finite."""
 _STRING_OR_TOKEN = re.compile(r'"(?:[^"\\]|\\.?)*+"?|[^\s{}\[\],:"]++', re.DOTALL)
@@ -86,7 +86,7 @@ def whole(line: str, part: tuple[int, int], match: tuple[int, int]) -> str:
         end = exponent.end()
     elif end == match[1] and line[start:end].lstrip("+-").isdigit() and (more := _THOUSANDS_AFTER.match(line, end)):
         end = more.end()
-    if start == match[0] and line[start : start + 3].isdigit():
+    if start == match[0] and line[start : start + 3].isdigit() and not line[start + 3 : start + 4].isdigit():
         before = _THOUSANDS_BEFORE.search(line[max(start - _LONGEST, 0) : start])
         start -= len(before[0]) if before else 0
     return line[start:end]

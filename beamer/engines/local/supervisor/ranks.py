@@ -74,7 +74,7 @@ class Rank:
             if taken >= MOST_READ or (taken and time.monotonic() >= until_s):
                 return True
             try:
-                data = os.read(pipe, 65536) if self._left > 0 else None
+                data = os.read(pipe, 65536) if self._left > 0 or pipe in self._read_out else None
             except BlockingIOError:
                 data = None
             if data is None:

@@ -53,11 +53,11 @@ def test_a_fabric_is_the_same_in_either_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ("1000000000", "1_000_000_000", r"fabric\.links\[0\]\.rate_bps: got '1_000_000_000', expected a valid integer"),
+        ("1000000000", "1_000_000_000", r"fabric\.links\[0\]\.rate_bps: got '1_000_000_000', expected a whole number"),
         ("1000000000", "1e999", "--fabric: got .*1e999 is beyond the numbers"),
-        ("1000000000", "Infinity", r"fabric\.links\[0\]\.rate_bps: got 'Infinity', expected a valid integer"),
+        ("1000000000", "Infinity", r"fabric\.links\[0\]\.rate_bps: got 'Infinity', expected a whole number"),
         ("1000000000", ".inf", r"fabric\.links\[0\]\.rate_bps: got inf, expected a "),
-        ("1000000000", "true", r"fabric\.links\[0\]\.rate_bps: got True, expected a valid integer"),
+        ("1000000000", "true", r"fabric\.links\[0\]\.rate_bps: got True, expected a whole number"),
         ('"hosts"', '"links": [],\n"hosts"', "--fabric: got .*'links' on line 1 and 'links' on line 2 are one key"),
     ],
 )
