@@ -19,18 +19,18 @@ class CommittedCell:
     committed: Figures
     again: Callable[[], Figures]
 
-    def differences(self) -> Iterator["Difference"]:
+    def differences(self) -> Iterator["CellDifference"]:
         """Run it again and yield what differs."""
         now = self.again()
         for figure, before in self.committed.items():
             after = now.get(figure, math.nan)
             same = before == after or math.isclose(before, after, rel_tol=TOLERANCE, abs_tol=TOLERANCE**2)
             if not (same or (math.isnan(before) and math.isnan(after))):
-                yield Difference(self.name, figure, before, after)
+                yield CellDifference(self.name, figure, before, after)
 
 
 @dataclass(frozen=True)
-class Difference:
+class CellDifference:
     """A figure that today's code does not make. now: not a number where it makes none of that name."""
 
     cell: str

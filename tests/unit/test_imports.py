@@ -16,7 +16,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "fastapi": ("controller/http/", "controller/agents.py", "controller/gpu/engines.py"),
     "uvicorn": ("controller/http/",),
     "pyroute2": ("hostagent/",),
-    "regex": ("beamer/engines/local/supervisor/pattern.py",),
+    "regex": ("beamer/engines/local/pattern.py",),
     "mininet": ("topologies/emulation/",),
     "numba": ("beamer/network/kernels/",),
     "sqlalchemy": JOURNAL,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from beamer.engines.local.launchers import Launcher, Subprocess
-from beamer.engines.local.supervisor.pattern import ProgressPattern
+from beamer.engines.local.pattern import ProgressPattern
 from beamer.errors import InputError
 
 COLLECTIVE_TIMEOUT_S = 600.0

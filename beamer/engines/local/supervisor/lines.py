@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from beamer.engines.local.pattern import MOST_SHOWN, ProgressPattern
 from beamer.engines.local.supervisor.numbers import (
     PLACEHOLDERS,
     as_json,
@@ -15,7 +16,6 @@ from beamer.engines.local.supervisor.numbers import (
     number,
     whole,
 )
-from beamer.engines.local.supervisor.pattern import MOST_SHOWN, ProgressPattern
 from beamer.errors import InputError, shortened
 
 EXAMPLE = '{"iteration": 12, "loss": 0.5}'

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from beamer.engines.local.pattern import MOST_SHOWN, SlowPatternError
 from beamer.engines.local.supervisor.lines import EXAMPLE, PrintedLine, RefusedLine, parse, parser
 from beamer.engines.local.supervisor.messages import Launch, RunStatus
-from beamer.engines.local.supervisor.pattern import MOST_SHOWN, SlowPatternError
 from beamer.engines.local.supervisor.ports import is_taken, says_taken
 from beamer.engines.local.supervisor.progress import Meter, NodeReport
 from beamer.engines.local.supervisor.run_clock import RunClock

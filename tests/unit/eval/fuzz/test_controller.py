@@ -54,7 +54,7 @@ def test_a_plan_that_changes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_agent_that_speaks_for_others_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def let_in(self: object, name: str) -> None:
+    async def let_in(self: object, name: str, reading: object) -> None:
         """Let the newest agent of a name in beside the one that is served."""
 
     monkeypatch.setattr("controller.agents.AgentHub._succeed", let_in)

@@ -5,9 +5,9 @@ from math import inf, isnan, nan
 
 import pytest
 
+from beamer.engines.local.pattern import SlowPatternError
 from beamer.engines.local.supervisor.lines import LONGEST_LINE, PrintedLine, ProgressLine, RefusedLine, parse, parser
 from beamer.engines.local.supervisor.numbers import number
-from beamer.engines.local.supervisor.pattern import SlowPatternError
 from beamer.errors import InputError
 
 OF_DIGITS = r"(?P<iteration>\d+)/\d+.*loss: (?P<loss>[\d.]+)"
