@@ -19,7 +19,7 @@ from beamer.gpu.engine import Placement
 from beamer.gpu.events import NodesSeen
 from beamer.schedule.command import schedule
 from beamer.schedule.directory import SearchDirectory
-from beamer.schedule.file import parse
+from beamer.schedule.file import Search, parse
 from beamer.studies.journal.store import Journal
 from tests.support.commands import run_here
 from tests.support.schedule_inputs import BASE, SEARCH, changed, set_request
@@ -237,3 +237,22 @@ def test_configurations_keep_the_names_that_they_were_started_with(tmp_path: Pat
         assert [trial.name for trial in known.trials] == first
         other = parse(changed(lambda d: d.update(configurations=None, grid={"lr": [0.1], "batch": [8]})), BASE)
         assert directory.named(other) is other
+
+
+def test_a_search_of_0_1_0_gives_programs_the_numbers_that_it_began_with(tmp_path: Path) -> None:
+    def with_values(*values: object) -> Search:
+        return parse(changed(lambda d: d.update(configurations=None, grid={"lr": list(values)})), BASE)
+
+    with SearchDirectory(tmp_path / "dir") as directory:
+        directory.start(with_values(0.0001, 0.1, True), False)
+        path = tmp_path / "dir" / "search"
+        written = json.loads(path.read_text())
+        del written["names"]
+        written["content"]["timeout_s"] = 1e9  # which had no bound
+        path.write_text(json.dumps(written))
+        again = directory.named(with_values("1.0e-4", "0.10", "true"))
+        assert [trial.values["lr"] for trial in again.trials] == ["0.0001", "0.1", "True"]
+        directory.start(again, True)
+        other = with_values("1.0e-4", "0.10", "false")
+        with pytest.raises(InputError, match="grid"):
+            directory.start(directory.named(other), True)

@@ -164,6 +164,8 @@ def test_the_best_is_the_first_row_of_the_table() -> None:
     found = ranked(search, [failed_row, diverged, least_ever, second, winner])
     assert [one.name for one in found] == ["b", "c", "a", "d", "e"]
     assert document(search, "fifo", found, SearchStatistics(), 0.0, 1.0)["best"] == "b"
+    there = row("g", "rung0", 0.5, 0.1, "reached")  # the target, and went on to the end of its epoch
+    assert ranked(search, [winner, there])[0] is there
     for without in ([diverged, failed_row], [failed_row], [row("f", "rung0", None, None, "waiting")], []):
         assert document(search, "fifo", ranked(search, without), SearchStatistics(), 0.0, 1.0)["best"] is None
 

@@ -152,6 +152,12 @@ def test_no_part_of_a_number_is_taken_for_it(text: str, pattern: str, message: s
 def test_columns_that_commas_part_are_no_thousands() -> None:
     line = read("5,123,0.7", r"^(?P<iteration>\d+),\d+,(?P<loss>[\d.]+)")
     assert line == ProgressLine(5.0, False, 0.7)
+    assert read("12,1000,0.53", r"(?P<iteration>\d+),(?P<loss>\d+\.\d+)") == ProgressLine(1000.0, False, 0.53)
+
+
+@pytest.mark.timeout(30)  # a search that is quadratic in these digits takes minutes
+def test_a_long_line_of_digits_costs_no_more_than_others() -> None:
+    assert read("nan -" + "1" * (LONGEST_LINE - 10) + "x", OF_DIGITS) is None
 
 
 @pytest.mark.parametrize("text", ["aaa", "[INF] loss: 0.5", "saved at -3", "20 lines"])
