@@ -241,7 +241,7 @@ def test_configurations_keep_the_names_that_they_were_started_with(tmp_path: Pat
 
 def test_a_search_of_0_1_0_gives_programs_the_numbers_that_it_began_with(tmp_path: Path) -> None:
     def with_values(*values: object) -> Search:
-        return parse(changed(lambda d: d.update(configurations=None, grid={"lr": list(values)})), BASE)
+        return parse(changed(lambda d: d.update(configurations=None, grid={"lr": list(values), "batch": [8]})), BASE)
 
     with SearchDirectory(tmp_path / "dir") as directory:
         directory.start(with_values(0.0001, 0.1, True), False)
