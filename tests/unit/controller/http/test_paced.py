@@ -121,7 +121,8 @@ def test_nothing_is_read_while_the_peer_takes_nothing() -> None:
         paced.resume_writing()
         await asyncio.sleep(0)
         assert recorder.seen == [b"kept"]
-        assert wire.reading
+        while not wire.reading:  # later where a slow machine has taken more than a slice for it
+            await asyncio.sleep(0.01)
 
     play(scene())
 

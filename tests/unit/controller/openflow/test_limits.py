@@ -46,8 +46,11 @@ class RawPeer:
     async def identified(cls, made: Bench, dpid: int) -> "RawPeer":
         return await cls.to(made, hello() + features_reply(dpid))
 
-    async def request(self, kind: int) -> int:
-        """Return the transaction of the next request of this type; the request to lead is granted on the way."""
+    async def request(self, kind: int, passing: bool = False) -> int:
+        """Return the transaction of the next request of this type; the request to lead is granted on the way.
+
+        passing: whether barriers on the way are answered, too.
+        """
         while True:
             _, got, length, xid = struct.unpack("!BBHI", await self.reader.readexactly(8))
             body = await self.reader.readexactly(length - 8)
@@ -55,6 +58,8 @@ class RawPeer:
                 return int(xid)
             if got == ofp.OFPT_ROLE_REQUEST:
                 self.writer.write(frame(ofp.OFPT_ROLE_REPLY, body, xid=xid))
+            elif passing and got == ofp.OFPT_BARRIER_REQUEST:
+                self.writer.write(frame(ofp.OFPT_BARRIER_REPLY, xid=xid))
 
     async def ended(self) -> bool:
         """Wait until the driver has closed the connection."""
@@ -176,7 +181,8 @@ def test_what_a_rule_under_our_cookie_says_wrongly_disturbs_nothing() -> None:
                 peer.writer.write(frame(ofp.OFPT_BARRIER_REPLY, xid=await peer.request(ofp.OFPT_BARRIER_REQUEST)))
                 await asyncio.sleep(0.01)
             counting_task = asyncio.create_task(b.driver.counters())
-            peer.writer.write(multipart(ofp.OFPMP_FLOW, *odd, xid=await peer.request(ofp.OFPT_MULTIPART_REQUEST)))
+            asked = await peer.request(ofp.OFPT_MULTIPART_REQUEST, passing=True)
+            peer.writer.write(multipart(ofp.OFPMP_FLOW, *odd, xid=asked))
             assert [count.sent_bytes for count in await counting_task] == [1400]
             assert SwitchLost("s1") not in b.events
             peer.writer.close()
