@@ -10,7 +10,7 @@ from controller.limits import Limits
 from hostagent.process import Mark
 from tests.netns.cluster import HOSTS, URL, Cluster, End, Trial
 
-pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(900)]
 
 CONNECTIONS, PROCESSES = 20_000, 4  # of each rank; a process may open fewer files than that
 FIRST_PORT = 20_000  # below those that the kernel chooses, above those of other trials

@@ -157,7 +157,8 @@ def test_a_trial_that_fails_of_a_result_is_started_again_as_after_other_failures
     assert (tmp_path / "once").exists()
 
 
-@pytest.mark.parametrize("is_lenient", [False, *long(True)])
+@pytest.mark.long
+@pytest.mark.parametrize("is_lenient", [False, True])
 def test_a_search_whose_results_never_have_the_metric_stops_without_a_winner(
     cluster: LocalRayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lenient: bool
 ) -> None:
