@@ -60,11 +60,11 @@ def rows(search: Search, ledger: GpuLedger, statistics: SearchStatistics, now: f
 
 
 def ranked(search: Search, found: Iterable[TrialRow]) -> list[TrialRow]:
-    """Return rows in the one ranking of a search, the best first: those that reached the target, then by the last rung
-    that they were in, then by the last loss.
+    """Return rows in the one ranking of a search, the best first.
 
-    Those without a finite last loss come after all that have one, those that failed after these. A better loss that a
-    configuration had before its last one does not count: its checkpoint is of the last.
+    Those that reached the target come first, then those of the last rung, of these the one with the least last loss. Those
+    without a finite last loss come after all that have one, those that failed after these. A better loss that a configuration
+    had before its last one does not count: its checkpoint is of the last.
     """
 
     def rank(row: TrialRow) -> tuple[bool, bool, bool, int, float]:

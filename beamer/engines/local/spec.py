@@ -21,7 +21,7 @@ class LaunchSpec:
     checkpoint: the path that the program is given in BEAMER_CHECKPOINT, on every node the same file; "": one in the job's
     directory, for jobs that never leave a file system.
     progress: a regular expression, of the package `regex`, that is searched for in every line the ranks print, its groups named
-    as in `supervisor.pattern.GROUPS`; a run fails on a line that takes it longer than `SEARCH_S` there. "": a line that is a
+    as in `pattern.GROUPS`; a run fails on a line that takes it longer than `SEARCH_S` there. "": a line that is a
     JSON object with these keys. It may print `samples`, in all, instead of iterations.
     stop_signal: upon which the ranks stop at one iteration boundary with a checkpoint written and exit with `stopped_code`.
     checkpoint_signal: upon which they write a checkpoint and continue. Both reach the ranks alone, not their children.
