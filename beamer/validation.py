@@ -46,10 +46,22 @@ def finding_error(finding: Mapping[str, Any], record: Any = None, prefix: str = 
 
 def _no_truth_value(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
     """Return a field's value. Raises `ValueError` for true or false where a number is expected: pydantic reads 1 and 0."""
-    kinds = set(_kinds(cls.model_fields[str(info.field_name)].annotation))
-    if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+    if _is_truth_for_number(cls.model_fields[str(info.field_name)].annotation, value):
         raise ValueError("a number, not true or false")
     return value
+
+
+def _is_truth_for_number(annotation: Any, value: Any) -> bool:
+    """Return whether true or false stands where a type has a number, or anywhere in a list or mapping of numbers."""
+    kinds = list(_kinds(annotation))
+    if isinstance(value, bool):
+        return any(kind in (int, float) for kind in kinds) and bool not in kinds
+    inner = [get_args(kind) for kind in kinds if get_origin(kind) is not None]
+    if isinstance(value, Mapping):
+        return any(_is_truth_for_number(types[1], one) for types in inner if len(types) == 2 for one in value.values())
+    if isinstance(value, list | tuple):
+        return any(_is_truth_for_number(types[0], one) for types in inner if types for one in value)
+    return False
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
@@ -68,8 +80,7 @@ def check_truth_values(record: type, arguments: Mapping[str, Any], where: str) -
     """Raise `InputError` where true or false stands for a number of a dataclass; `where` is what holds the fields."""
     annotations = get_type_hints(record, include_extras=True)
     for name, value in arguments.items():
-        kinds = set(_kinds(annotations.get(name)))
-        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+        if _is_truth_for_number(annotations.get(name), value):
             raise InputError(f"{where}.{name}", value, "a number, not true or false")
 
 

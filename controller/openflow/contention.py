@@ -5,8 +5,8 @@
     one is served              -> where that one answers, all that wait are turned away; where it does not, it is given up
     nobody is served any more  -> the newest that waits is served, `serve_again_s` after the one before began
 
-Open vSwitch connects anew at each change of its controllers, and anybody who reaches the port may say to be a switch. What has
-ended leaves at once, since its caller reads it while it waits: peers that come and go take no turn from one that stays.
+Open vSwitch connects anew at each change of its controllers, and anybody who reaches the port may say to be a switch. A
+connection is read while it waits, and leaves when it ends: peers that come and go take no turn from one that stays.
 """
 
 import asyncio

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter
+from pydantic import Field, FiniteFloat, TypeAdapter
 from rich.console import Console
 
 from beamer.errors import InputError, nearest
 from beamer.yaml_files import read_yaml
+from eval.config_section import ConfigSection
 from eval.configured_policy import configured_policy
 from eval.peers.base import Peer
 from eval.peers.contender import PeerContender, PeerRun
@@ -26,7 +27,7 @@ PEERS: Mapping[str, Peer] = {peer.name: peer for peer in (PolluxPeer(), GavelPee
 CONFIG = Path(__file__).parent.parent / "configs" / "peers.yaml"
 
 
-class PeerConfig(BaseModel, extra="forbid", frozen=True):
+class PeerConfig(ConfigSection):
     """What is run in a peer's simulator.
 
     work: what its generator of workloads is told. base: the title of the policy that ratios are to.
@@ -39,7 +40,7 @@ class PeerConfig(BaseModel, extra="forbid", frozen=True):
     gpus: int = Field(ge=1)
     interval_s: int = Field(ge=1)
     base: str
-    work: dict[str, FiniteFloat] = {}
+    work: dict[str, FiniteFloat] = Field(default_factory=dict)
     policies: tuple[PeerContender, ...] = Field(min_length=1)
 
     def run(self, peer: str, contender: PeerContender, workload: str, seed: int, original: bool) -> PeerRun:

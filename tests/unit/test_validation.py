@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from pydantic_core.core_schema import ErrorType
 
 from beamer.errors import InputError
-from beamer.validation import finding_error, input_error
+from beamer.validation import finding_error, input_error, numbers_alone
 from beamer.validation_messages import EXPECTED, expected
 
 UNUSED = re.compile(
@@ -148,3 +148,40 @@ def test_an_error_of_beamers_own_keeps_its_words() -> None:
     with pytest.raises(ValidationError) as caught:
         Refusing.model_validate({"size": 3})
     assert str(input_error(caught.value)) == "size: got 3, expected another"
+
+
+class Numbers(BaseModel):
+    _numbers = numbers_alone
+
+    plain: int = 1
+    optional: float | None = None
+    bounded: Annotated[float, Field(ge=0)] | None = None
+    several: list[int] = []
+    pair: tuple[float, ...] = ()
+    by_name: dict[str, Annotated[float, Field(ge=0)]] = {}
+    deeper: dict[str, list[int]] = {}
+    either: bool | int = 0
+    texts: list[str | bool] = []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"plain": True},
+        {"optional": False},
+        {"bounded": True},
+        {"several": [1, True]},
+        {"pair": [True]},
+        {"by_name": {"a": 1.0, "b": True}},
+        {"deeper": {"a": [1, False]}},
+    ],
+    ids=str,
+)
+def test_true_and_false_are_no_numbers_wherever_numbers_are(values: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="a number, not true or false"):
+        Numbers.model_validate(values)
+
+
+def test_true_and_false_are_taken_where_they_are_meant() -> None:
+    found = Numbers.model_validate({"either": True, "texts": [True, "a"], "several": [0, 1], "by_name": {"a": 1}})
+    assert (found.either, found.texts, found.several) == (True, [True, "a"], [0, 1])
