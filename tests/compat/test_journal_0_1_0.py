@@ -31,6 +31,7 @@ from controller.journal.replay import PARTS, recover
 from controller.limits import Limits
 from controller.liveness.leases import LEASES, Leases
 from tests.processes.site import until
+from tests.support import plain_http
 
 RECORDED = Path(__file__).parent / "recorded" / "0.1.0" / "journals"
 CONTROLLERS = ("network", "shared", "compacted")
@@ -165,7 +166,7 @@ def get(url: str) -> Any:
 
     def asked() -> httpx.Response | None:
         try:
-            answer = httpx.get(url, trust_env=False)
+            answer = plain_http.get(url)
         except httpx.TransportError:
             return None
         return answer if answer.status_code == 200 else None

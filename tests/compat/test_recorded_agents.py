@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
 import jsonschema_rs
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -19,6 +18,7 @@ from controller.agents import report_limits
 from controller.limits import Limits
 from controller.testing import Served, served
 from hostagent.desired import desired_state, parse_message
+from tests.support import plain_http
 from tests.support.recordings import Entry, check, entries
 
 PATIENCE_S = 20.0
@@ -189,7 +189,7 @@ def test_the_schema_refuses_what_0_1_0_refuses() -> None:
 
 
 def _declare(controller: Served) -> None:
-    with httpx.Client(base_url=controller.url) as http:
+    with plain_http.Client(base_url=controller.url) as http:
         workers = [{"rank": rank, "host": host} for rank, host in enumerate(HOSTS)]
         for path, body in (
             ("/v1/studies/s", {}),

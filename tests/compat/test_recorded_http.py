@@ -15,6 +15,7 @@ from beamer.studies.model import Rung
 from controller.limits import Limits
 from controller.testing import Served, served
 from tests.compat.test_recorded_agents import FABRIC
+from tests.support import plain_http
 from tests.support.fake_controller import raw_server
 from tests.support.recordings import check, entries
 
@@ -50,7 +51,7 @@ def controller(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def http(controller: Served) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=controller.url, timeout=PATIENCE_S) as client:
+    with plain_http.Client(base_url=controller.url, timeout=PATIENCE_S) as client:
         yield client
 
 

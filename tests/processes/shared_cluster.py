@@ -14,6 +14,7 @@ import yaml
 
 from beamer.engines.local.supervisor.ports import KeptPort
 from tests.processes.site import of_directory, until
+from tests.support import plain_http
 from topologies.single import build
 
 NODES = [{"name": name, "gpus": 2, "devices": [f"{name}-{i}" for i in range(2)]} for name in ("h1", "h2")]
@@ -68,7 +69,7 @@ class SharedCluster:
 
         def asked() -> httpx.Response | None:
             try:
-                answer = httpx.get(f"{self.url}/v1/{path}", timeout=5.0)
+                answer = plain_http.get(f"{self.url}/v1/{path}", timeout=5.0)
             except httpx.HTTPError:
                 return None
             return answer if answer.status_code == 200 else None

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
 from beamer.studies.model import split_key
 from tests.processes.shared_cluster import NODES, TIMEOUT_S, SharedCluster
 from tests.processes.site import of_directory, until
+from tests.support import plain_http
 from tests.support.tiers import long
 
 
@@ -137,7 +137,7 @@ def test_a_study_that_is_ended_at_the_controller_ends_here(shared: SharedCluster
     shared.write_search("s1")
     shared.start_search("s1")
     until(lambda: shared.get("gpus")["trials"], "trials of s1")
-    httpx.put(f"{shared.url}/v1/studies/s1/end").raise_for_status()
+    plain_http.put(f"{shared.url}/v1/studies/s1/end").raise_for_status()
     figures = shared.ended("s1")
     assert {row["status"] for row in figures["configurations"]} == {"killed"}
     until(lambda: not [pid for pid in of_directory(shared.root / "locks") if pid not in _pids(shared)], "trainers to end")

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+
+from tests.support import plain_http
 
 pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 
@@ -97,14 +98,14 @@ def test_an_experiment_ends_at_a_controller_as_it_does_alone(
     assert iterations(results) == expected()
     assert overlaps(line for lines in steps(tmp_path / "s").values() for line in lines) == []
     assert not (tmp_path / "locks" / "violations").exists()
-    [study] = httpx.get(f"{controller.url}/v1/studies").json()["studies"]
+    [study] = plain_http.get(f"{controller.url}/v1/studies").json()["studies"]
     assert (study["name"], study["status"]) == ("s", "ended")
     assert {stage["name"]: stage["ended_s"] is not None for stage in study["stages"]} == {rung.name: True for rung in RUNGS}
     attempts = [attempt for trial in study["trials"] for attempt in trial["attempts"]]
     workers = [worker for attempt in attempts for worker in attempt["workers"]]
     assert {worker["host"] for worker in workers} == {"h1", "h2"}
     assert sorted(trial["done"] for trial in study["trials"]) == sorted(expected().values())
-    gpus = httpx.get(f"{controller.url}/v1/gpus").json()
+    gpus = plain_http.get(f"{controller.url}/v1/gpus").json()
     assert (gpus["engines"], gpus["trials"]) == ([], {})
     assert [(node["name"], node["gpus"]) for node in gpus["nodes"]] == [("h1", 2), ("h2", 2)]
 
@@ -127,7 +128,7 @@ def test_the_process_of_a_trial_is_known_before_it_has_trained(cluster: LocalRay
     assert trial["done"] <= 1
     assert process["namespace"] == int(os.readlink("/proc/self/ns/pid").partition("[")[2].rstrip("]"))
     assert process["start"] == int(Path(f"/proc/{process['pid']}/stat").read_text().rpartition(")")[2].split()[19])
-    httpx.put(f"{shared.url}/v1/studies/s/end").raise_for_status()
+    plain_http.put(f"{shared.url}/v1/studies/s/end").raise_for_status()
     reached = outcome(shared, "s")
     assert max(reached.values(), default=0) < RUNGS[-1].step, "ended here, too"
     until(lambda: not shared.get("gpus")["engines"], "the engine to leave")
@@ -183,7 +184,7 @@ def test_a_node_that_is_no_host_is_refused_by_name(cluster: LocalRayCluster, con
     missing = next(node for node in alive() if node.address not in hosts)
     with pytest.raises(Exception, match=f"at {missing.address}'.*a host of the controller's network.*h1 at 10"):
         search(tmp_path / "s", controller.url, "s", hosts, tmp_path, 0.0)
-    assert httpx.get(f"{controller.url}/v1/studies").json()["studies"] == []
+    assert plain_http.get(f"{controller.url}/v1/studies").json()["studies"] == []
 
 
 def test_what_does_not_go_with_a_controller_is_refused(tmp_path: Path) -> None:

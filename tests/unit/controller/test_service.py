@@ -10,7 +10,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from beamer.errors import TakenError
@@ -22,6 +21,7 @@ from controller.identity.credentials import Credentials
 from controller.limits import Limits
 from controller.liveness.watch import WatchOptions
 from controller.service import Service
+from tests.support import plain_http
 from topologies.single import build
 
 FABRIC = build(hosts=2)
@@ -135,7 +135,7 @@ def test_a_fresh_installation_compiles_before_it_says_that_it_serves(tmp_path: P
             assert sum("compiling kernels, once after an installation" in line for line in said) == 1
             compiled = {path for path in kernels.rglob("*") if path.is_file()}
             assert compiled
-            with httpx.Client(base_url=url) as client:
+            with plain_http.Client(base_url=url) as client:
                 for number, (trial, sync_bytes) in enumerate((("large", 10**9), ("small", 10**5))):
                     body: dict[str, Any] = {"step": 10, "stage": f"rung{number}"}
                     assert client.put(f"/v1/studies/s{number}", json={}).is_success

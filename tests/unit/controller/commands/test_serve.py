@@ -20,6 +20,7 @@ from controller.cli import main
 from controller.identity.certificates import CONTROLLER_URI
 from controller.identity.tokens import make_key
 from controller.testing import made_authority, signed
+from tests.support import plain_http
 from topologies.single import build
 
 MAIN = [sys.executable, "-m", "controller.cli"]
@@ -170,7 +171,7 @@ def running(fabric: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     try:
         while process.poll() is None:
             with contextlib.suppress(httpx.TransportError):
-                httpx.get(f"http://127.0.0.1:{port}/v1/health").raise_for_status()
+                plain_http.get(f"http://127.0.0.1:{port}/v1/health").raise_for_status()
                 break
             time.sleep(0.02)
         yield process
@@ -199,7 +200,7 @@ def test_more_sockets_than_descriptors_disturb_nobody_who_is_served(fabric: Path
                 stack.enter_context(socket.create_connection(("127.0.0.1", own_port), 30))
         wait_for_health(health)  # while they are open: the idle ones are given up
         agent.ping().wait(30)
-        assert httpx.get(health).json()["agents"]["connected"] == 1
+        assert plain_http.get(health).json()["agents"]["connected"] == 1
         assert process.poll() is None
     assert len(log_path.read_text().splitlines()) < 30
 
@@ -208,7 +209,7 @@ def wait_for_health(url: str) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with contextlib.suppress(httpx.TransportError):
-            httpx.get(url, timeout=30).raise_for_status()
+            plain_http.get(url, timeout=30).raise_for_status()
             return
         time.sleep(0.02)
     raise AssertionError("health was never answered")
@@ -242,13 +243,13 @@ def test_what_was_registered_survives_a_kill(fabric: Path, own_port: int) -> Non
     url = f"http://127.0.0.1:{own_port}/v1/studies"
     with running(fabric, own_port) as process:
         for path in ("mnist", "mnist/stages/rung0", "mnist/trials/a"):
-            httpx.put(f"{url}/{path}", json={}).raise_for_status()
+            plain_http.put(f"{url}/{path}", json={}).raise_for_status()
         placed = {"workers": [{"rank": 0, "host": "h1"}, {"rank": 1, "host": "h2"}], "sync_bytes": 1000}
-        httpx.put(f"{url}/mnist/trials/a/attempts/one", json=placed).raise_for_status()
-        before = httpx.get(url).json()
+        plain_http.put(f"{url}/mnist/trials/a/attempts/one", json=placed).raise_for_status()
+        before = plain_http.get(url).json()
         process.kill()
         process.wait()
     with running(fabric, own_port):
-        after = httpx.get(url).json()
+        after = plain_http.get(url).json()
     before["studies"][0]["trials"][0]["class"] = 0  # the decision may not have been due yet
     assert after == before

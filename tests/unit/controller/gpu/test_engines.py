@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
@@ -32,6 +31,7 @@ from beamer.studies.model import Process, Profile, TrialStatus
 from beamer.studies.tracker import Tracker
 from controller.runtime import Runtime
 from controller.testing import Served, served
+from tests.support import plain_http
 from topologies.single import build
 
 PATIENCE_S = 10.0
@@ -137,17 +137,17 @@ def test_a_trial_that_is_granted_gpus_has_workers_and_a_class_until_it_ends(cont
     assignment = engine.until("s/a")
     assert assignment.devices == {"s/a": (("h1", 0), ("h2", 0))}
     assert controller.until(lambda runtime: "s/a" in runtime.plan.jobs)
-    found = httpx.get(f"{controller.url}/v1/studies/s/trials/a").json()
+    found = plain_http.get(f"{controller.url}/v1/studies/s/trials/a").json()
     assert found["status"] == "running"
     [attempt] = found["attempts"]
     assert [worker["host"] for worker in attempt["workers"]] == ["h1", "h2"]
     assert attempt["profile"]["sync_bytes"] == 1_000_000
     engine.tell(TrialReported(0.0, "s/a", Report(0.0, 40.0, 0.5, 1.0)))
-    assert httpx.get(f"{controller.url}/v1/studies/s/trials/a").json()["done"] == 40
+    assert plain_http.get(f"{controller.url}/v1/studies/s/trials/a").json()["done"] == 40
     engine.tell(RunFinished(0.0, "s/a", 100), TrialEnded(0.0, "s/a", TrialStatus.FINISHED))
     engine.until()
     assert controller.until(lambda runtime: "s/a" not in runtime.plan.jobs)
-    assert httpx.get(f"{controller.url}/v1/gpus").json() == {
+    assert plain_http.get(f"{controller.url}/v1/gpus").json() == {
         "policy": "fifo", "engines": ["s"], "nodes": [{"name": n.name, "gpus": 1, "cpus": 0.0} for n in NODES],
         "generation": controller.ask(lambda runtime: runtime.gpus.decision.generation), "trials": {},
     }  # fmt: skip
@@ -355,7 +355,7 @@ def test_a_controller_without_a_gpu_policy_says_so(tmp_path: Path) -> None:
     with served(build(hosts=2), tmp_path / "journal.db") as controller:
         with connect(controller.url.replace("http", "ws") + "/v1/studies/s/engine") as socket:
             assert refusal(socket) == "this controller decides on no GPUs: start it with --gpu-policy"
-        assert httpx.get(f"{controller.url}/v1/gpus").json()["policy"] is None
+        assert plain_http.get(f"{controller.url}/v1/gpus").json()["policy"] is None
 
 
 def one_gpu() -> Request:
@@ -420,12 +420,12 @@ def test_an_engine_alone_tells_what_becomes_of_its_trials(controller: Served, en
     engine.submit("a")
     engine.until("s/a")
     trial = f"{controller.url}/v1/studies/s/trials/a"
-    refused = httpx.put(f"{trial}/status", json={"status": "finished"})
+    refused = plain_http.put(f"{trial}/status", json={"status": "finished"})
     assert refused.status_code == 409, refused.text
     assert "a study whose trials no engine runs" in refused.text
-    assert httpx.put(f"{trial}/progress", json={"step": 7, "loss": 0.5}).status_code == 200
-    assert httpx.get(trial).json()["done"] == 7
-    assert httpx.put(f"{controller.url}/v1/studies/other").status_code == 200
+    assert plain_http.put(f"{trial}/progress", json={"step": 7, "loss": 0.5}).status_code == 200
+    assert plain_http.get(trial).json()["done"] == 7
+    assert plain_http.put(f"{controller.url}/v1/studies/other").status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from controller.http.authorization import AGENT, HEALTH, MOST_LOGGED, STUDIES, A
 from controller.identity.credentials import Credentials
 from controller.identity.tokens import DAY_S, Claims, TokenKey, TokenRole, sign_token
 from controller.testing import PATIENCE_S, Served, served
+from tests.support import plain_http
 
 FABRIC = star(2)
 KEY = TokenKey(secrets.token_bytes(32))
@@ -62,7 +63,7 @@ def controller(tmp_path: Path) -> Iterator[Served]:
 def ask(controller: Served, method: str, path: str, bearer: str | None, body: object = None) -> httpx.Response:
     headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
     more: dict[str, Any] = {} if body is None else {"json": body}
-    return httpx.request(method, controller.url + path, headers=headers, timeout=PATIENCE_S, trust_env=False, **more)
+    return plain_http.request(method, controller.url + path, headers=headers, timeout=PATIENCE_S, **more)
 
 
 def register(controller: Served, study: str, bearer: str = OPERATOR) -> None:
@@ -158,13 +159,13 @@ def test_who_proves_nothing_is_refused_logged_once_and_changes_nothing(
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Basic dXNlcjpwYXNz", TRAINER, "Bearer " + OPERATOR + ", x"])
 def test_a_header_without_a_bearer_token_is_none(controller: Served, header: str) -> None:
-    answer = httpx.get(controller.url + STUDIES, headers={"Authorization": header}, timeout=PATIENCE_S, trust_env=False)
+    answer = plain_http.get(controller.url + STUDIES, headers={"Authorization": header}, timeout=PATIENCE_S)
     assert answer.status_code == 401
 
 
 def test_two_tokens_are_none(controller: Served) -> None:
     headers = [("Authorization", f"Bearer {OPERATOR}"), ("Authorization", f"Bearer {TRAINER}")]
-    assert httpx.get(controller.url + STUDIES, headers=headers, timeout=PATIENCE_S, trust_env=False).status_code == 401
+    assert plain_http.get(controller.url + STUDIES, headers=headers, timeout=PATIENCE_S).status_code == 401
 
 
 @pytest.mark.parametrize("role", [TokenRole.TRAINER, TokenRole.READER])
@@ -198,7 +199,7 @@ def test_a_study_in_another_spelling_is_another_study(controller: Served) -> Non
         "/v1/studies/MNIST/end",
     ):
         url = httpx.URL(controller.url).copy_with(raw_path=path.encode())
-        answer = httpx.put(url, headers={"Authorization": f"Bearer {foreign}"}, timeout=PATIENCE_S, trust_env=False)
+        answer = plain_http.put(url, headers={"Authorization": f"Bearer {foreign}"}, timeout=PATIENCE_S)
         assert answer.status_code in (307, 403, 404), path
     assert everything(controller) == before
 

@@ -21,6 +21,7 @@ from controller.http.bounded_requests import BoundedRequests
 from controller.http.connections import OpenConnections, connections_within
 from controller.limits import Limits, read_limits
 from controller.testing import PATIENCE_S, Served, served
+from tests.support import plain_http
 from tests.support.checkout import ROOT
 from topologies.single import build
 
@@ -52,11 +53,11 @@ def controller(tmp_path: Path, limits: Limits) -> Iterator[Served]:
 def put(controller: Served, path: str, body: object = None, **more: Any) -> httpx.Response:
     if body is not None:
         more["json"] = body
-    return httpx.put(controller.url + path, timeout=PATIENCE_S, trust_env=False, **more)
+    return plain_http.put(controller.url + path, timeout=PATIENCE_S, **more)
 
 
 def get(controller: Served, path: str) -> Any:
-    answer = httpx.get(controller.url + path, timeout=PATIENCE_S, trust_env=False)
+    answer = plain_http.get(controller.url + path, timeout=PATIENCE_S)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -197,7 +198,7 @@ def test_null_is_as_good_as_missing(controller: Served) -> None:
 def test_whatever_is_asked_is_answered(controller: Served, query: str) -> None:
     register(controller)
     for path in ("/v1/studies", STUDY, STAGE, TRIAL, "/v1/plan", "/v1/latencies", "/v1/counters", "/v1/health", "/metrics"):
-        answer = httpx.get(controller.url + path + query, trust_env=False)
+        answer = plain_http.get(controller.url + path + query)
         assert answer.status_code in (200, 404), (path, answer.text)
 
 
@@ -247,7 +248,7 @@ def test_a_body_that_is_not_said_to_be_json_is_told_what_to_say(controller: Serv
 
 
 def test_a_method_that_a_path_does_not_have_is_told_which_it_has(controller: Served) -> None:
-    answer = httpx.delete(controller.url + STUDY, trust_env=False)
+    answer = plain_http.delete(controller.url + STUDY)
     refused(answer, 405)
     assert set(answer.headers["allow"].split(", ")) <= {"GET", "PUT"}
 
@@ -472,7 +473,7 @@ def test_what_is_taken_in_grows_with_what_comes_in(controller: Served) -> None:
 
     def seconds(first: int, count: int) -> float:
         began = time.process_time()
-        with httpx.Client(base_url=controller.url, trust_env=False, timeout=PATIENCE_S) as client:
+        with plain_http.Client(base_url=controller.url, timeout=PATIENCE_S) as client:
             for i in range(first, first + count):
                 assert client.put(f"{STUDY}/trials/t{i}", json={}).status_code == 200
         return time.process_time() - began

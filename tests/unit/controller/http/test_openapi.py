@@ -6,7 +6,6 @@
 from collections import Counter
 from collections.abc import Iterator
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -16,6 +15,7 @@ from schemathesis.specs.openapi import checks as promised
 
 from beamer.testing.fabrics import star
 from controller.testing import Served, served
+from tests.support import plain_http
 from tests.support.tiers import long
 
 FABRIC = star(3)
@@ -54,7 +54,7 @@ def responses_to(controller: Served, mode: GenerationMode, checks: list[CheckFun
         if mode is GenerationMode.NEGATIVE and not (operation.body or operation.query):
             continue  # there is nothing to depart from
         for name, body in REGISTERED:
-            httpx.put(controller.url + name, json=body)  # as far as it has not ended for good
+            plain_http.put(controller.url + name, json=body)  # as far as it has not ended for good
 
         @settings(
             max_examples=examples,
