@@ -71,6 +71,7 @@ def test_epochs_on_small_coflows(trace: Trace) -> None:
     assert run.mean_cct_s == pytest.approx(0.24343, rel=1e-4)
 
 
+@pytest.mark.long
 def test_epochs_on_the_whole_trace(trace: Trace) -> None:
     run = replay(trace, GBPS, network_policy("sincronia"), Greedy())
     assert run.mean_cct_s == pytest.approx(25.6954, rel=1e-4)

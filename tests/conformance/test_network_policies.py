@@ -1,15 +1,16 @@
 """Every registered network policy passes the suites that users run on their own, with every allocator that suits it."""
 
-from itertools import product
+from typing import Any
 
 import pytest
 
 from beamer.errors import InputError
-from beamer.network.allocation import ALLOCATORS, allocator, check_pair
+from beamer.network.allocation import ALLOCATORS, Classes, allocator, check_pair
 from beamer.network.policies import NETWORK_POLICIES, network_policy
 from beamer.testing.network_policies import NETWORK_POLICY_CHECKS, NetworkPolicyCheck
 from beamer.testing.replay import REPLAY_CHECKS, ReplayCheck
 from beamer.testing.simulation import SIMULATION_CHECKS, SimulationCheck
+from tests.support.tiers import long
 
 
 def suits(policy: str, chosen: str) -> bool:
@@ -20,7 +21,17 @@ def suits(policy: str, chosen: str) -> bool:
     return True
 
 
-PAIRS = [pair for pair in product(NETWORK_POLICIES, ALLOCATORS) if suits(*pair)]
+def pairs() -> list[Any]:
+    """Return all pairs: in every run each policy as it is deployed, and `beamer` with each allocator; in the long one all."""
+    found: list[Any] = []
+    for policy in NETWORK_POLICIES:
+        suitable = sorted((chosen for chosen in ALLOCATORS if suits(policy, chosen)), key=lambda chosen: chosen != Classes.name)
+        cases = [(policy, chosen) for chosen in suitable]
+        found += cases if policy == "beamer" else [*cases[:1], *long(*cases[1:])]
+    return found
+
+
+PAIRS = pairs()
 
 
 @pytest.mark.parametrize("name", NETWORK_POLICIES)

@@ -35,6 +35,7 @@ from beamer.studies.tracker import Tracker
 from beamer.testing.fabrics import two_spines
 from beamer.workloads.joint import JointScenario, load, parse, shipped
 from tests.support.jobs import known_job
+from tests.support.tiers import long
 
 LEAVES = two_spines(hosts_per_leaf=3)
 NODES = tuple(Node(host.name, 2) for host in LEAVES.hosts)
@@ -373,7 +374,7 @@ def test_names_of_parts_are_checked() -> None:
 # The bound, and what disturbs.
 
 
-@pytest.mark.parametrize("gpu", ["fifo", "tiresias", "hermes", "optimus", "convergence", "ones"])
+@pytest.mark.parametrize("gpu", ["fifo", "hermes", *long("tiresias", "optimus", "convergence", "ones")])
 def test_no_run_is_below_the_bound(gpu: str) -> None:
     for searches, parts in ((scenario(), JointParts.of("parts", [EVERY])), (load(shipped()), NO_PARTS)):
         run = simulate_scenario(searches, gpu_policy(gpu), network_policy("beamer"), parts=parts)

@@ -15,6 +15,7 @@ from beamer.gpu.tuners import HalvingTuner
 from beamer.sim.gpu import Arrival, Failure, GpuRun, JobRun, simulate_gpus
 from beamer.studies.model import Rung, TrialStatus
 from beamer.testing.gpu_policies import Exponential
+from tests.support.tiers import long
 
 N, G, K, W = 40, 4, 100, 5  # jobs, GPUs, iterations of a second each, window
 FIXED = ("fifo", "round-robin", "srtf", "tiresias", "k8s-default", "hermes", "tetris")
@@ -47,7 +48,7 @@ def jct_s(one: GpuRun, number: int) -> float:
     return next(job.jct_s for job in one.jobs if job.key == f"s/t{number}")
 
 
-@pytest.mark.parametrize("good", [0, 7, 39])
+@pytest.mark.parametrize("good", [7, *long(0, 39)])
 def test_one_good_job_among_many_takes_as_long_as_the_closed_forms_say(good: int) -> None:
     assert jct_s(run(gpu_policy("hermes"), search({good})), good) == pytest.approx(N * W / G + (K - W), abs=W)
     assert jct_s(run(gpu_policy("fifo"), search({good})), good) == (good // G + 1) * K
@@ -61,11 +62,13 @@ def test_fifo_takes_half_of_the_whole_in_the_mean() -> None:
     assert mean == pytest.approx((N + 1) * K / (2 * G), rel=0.08)  # jobs start four at a time
 
 
+@pytest.mark.long
 def test_fixed_sizes_without_costs_spend_equal_gpu_seconds() -> None:
     spent = {name: sum(job.gpu_s for job in run(gpu_policy(name), search({3, 20})).jobs) for name in FIXED}
     assert spent == pytest.approx(dict.fromkeys(FIXED, N * K))
 
 
+@pytest.mark.long
 def test_identical_curves_gain_nothing() -> None:
     arrivals = search(set(range(N)))
     assert run(gpu_policy("hermes", hysteresis=1e9), arrivals).mean_jct_s == pytest.approx(

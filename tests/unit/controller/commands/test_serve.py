@@ -21,6 +21,7 @@ from controller.identity.certificates import CONTROLLER_URI
 from controller.identity.tokens import make_key
 from controller.testing import made_authority, signed
 from tests.support import plain_http
+from tests.support.tiers import long
 from topologies.single import build
 
 MAIN = [sys.executable, "-m", "controller.cli"]
@@ -111,7 +112,7 @@ def test_an_address_that_others_reach_needs_credentials(
 
 @pytest.mark.parametrize(
     ("address", "given"),
-    [("0.0.0.0:0", "--insecure"), ("0.0.0.0:0", "credentials"), ("127.9.9.9:0", ""), ("localhost:0", "")],
+    [*long(("0.0.0.0:0", "--insecure")), ("0.0.0.0:0", "credentials"), *long(("127.9.9.9:0", "")), ("localhost:0", "")],
 )
 def test_a_controller_listens_where_it_may(fabric: Path, files: dict[str, str], address: str, given: str) -> None:
     command = arguments(fabric, http=address, openflow=address, **(files if given == "credentials" else {}))
@@ -222,7 +223,7 @@ def test_limits_that_cannot_be_are_one_line(fabric: Path, refused: Refused, limi
     assert "limits" in refused(arguments(fabric, limits=str(path)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *long(signal.SIGINT)])
 def test_a_signal_ends_it_and_no_thread_holds_it_back(fabric: Path, own_port: int, number: signal.Signals) -> None:
     with running(fabric, own_port) as process:
         os.kill(process.pid, number)

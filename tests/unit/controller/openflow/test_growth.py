@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.tiers import long
+
 from beamer.testing.fabrics import star
 from controller import turns as slices
 from controller.openflow import session
@@ -61,7 +63,7 @@ def test_a_change_of_one_job_costs_as_much_among_many() -> None:
     assert sum(costs[1]) < 1.5 * sum(costs[0])
 
 
-@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize("connected", [False, *long(True)])
 def test_a_turn_does_not_grow_with_the_jobs_that_change(connected: bool) -> None:
     few, many = (cost([], [job(seq) for seq in range(1, count + 1)], connected) for count in (FEW, MANY))
     assert max(many) < 1.5 * max(few)

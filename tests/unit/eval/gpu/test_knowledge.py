@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -50,6 +51,7 @@ class Stating(GpuPolicy[Any]):
         return decided
 
 
+@cache
 def decisions(policy: str, stated: Callable[[Request], Request]) -> list[Any]:
     """Return what a policy decides about jobs on too few GPUs, of which some end soon and some late."""
     rng = Random(5)

@@ -249,6 +249,7 @@ def test_what_is_reached_nowhere_is_among_the_negative_results(report: list[Chap
     assert len(texts) > len(read_config().negative)
 
 
+@pytest.mark.long
 def test_the_report_is_the_same_each_time(sections: Mapping[str, DocsSection], report: list[Chapter], page: str) -> None:
     again = chapters(read_config(), all_sections(), ROOT)
     assert html_page(again, ROOT) == page

@@ -16,6 +16,7 @@ from beamer.sim import simulate
 from beamer.testing.loads import world
 from beamer.workloads import RandomSearch, Workload, generate
 from beamer.workloads.scenario import parse
+from tests.support.tiers import long
 from tests.unit.network.kernels.test_rates import drive
 
 EXACT = 1e-12  # relative; and share of the largest capacity on a channel's path
@@ -68,7 +69,7 @@ class Checked:
 
 
 @pytest.mark.parametrize("name", ALLOCATORS)
-@pytest.mark.parametrize("planes", [1, 4])
+@pytest.mark.parametrize("planes", [*long(1), 4])
 def test_whole_runs(name: str, planes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     allocator = ALLOCATORS[name]
     checked = Checked(allocator.minimum_share)
@@ -95,7 +96,7 @@ def test_whole_runs(name: str, planes: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", ["maxmin", "classes", "minimum share"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(8), *long(*range(8, 20))])
 def test_jobs_that_come_and_are_killed(name: str, seed: int) -> None:
     rng = Random(1000 + seed)
     allocator = Classes(queues=None, minimum_share=SHARE if name == "minimum share" else 0.0) if name != "maxmin" else MaxMin()
