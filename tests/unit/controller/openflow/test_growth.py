@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.tiers import long
-
 from beamer.testing.fabrics import star
 from controller import turns as slices
 from controller.openflow import session
 from controller.openflow.rules import JobRules
 from controller.openflow.testing import FakeSwitch
 from tests.support.effort import turns
+from tests.support.tiers import long
 from tests.unit.controller.openflow.test_driver import Bench, bench
 
 FABRIC = star(4)
