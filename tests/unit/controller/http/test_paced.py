@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,11 @@ def test_others_have_their_turn_between_the_pieces_of_what_has_come() -> None:
         paced, wire = joined(recorder)
         paced.data_received(bytes(3 * PIECE_BYTES + 1))
         assert not wire.reading, "what is kept is no more than one reading"
-        while len(recorder.seen) < 8:
-            recorder.seen.append("other")
+        while sum(one != "other" for one in recorder.seen) < 4:
+            recorder.seen.append("other")  # several times where the machine was slow to take a piece
             await asyncio.sleep(0)
-        assert [x if x == "other" else len(x) for x in recorder.seen][:7] == [
-            PIECE_BYTES, "other", PIECE_BYTES, "other", PIECE_BYTES, "other", 1
-        ]  # fmt: skip
+        assert [len(x) for x in recorder.seen if x != "other"] == [PIECE_BYTES, PIECE_BYTES, PIECE_BYTES, 1]
+        assert all("other" in neighbours for neighbours in pairwise(recorder.seen))
         assert wire.reading
 
     play(scene())
