@@ -100,12 +100,14 @@ class StudyResults:
         return table
 
     def write(self, path: Path) -> None:
-        """Write them as JSON; other claims that the file has are kept if they had the same config and parameters."""
+        """Write them as JSON; other claims that the file has are kept if they had the same config and chosen parameters."""
         claims = {one.claim.name: _as_json(one) for one in self.claims}
         document = {"config": self.config.model_dump(mode="json"), "tuned": self.tuned.model_dump(mode="json")}
         before = read_json(path, "--json") if path.exists() else {}
-        if all(before.get(key) == one for key, one in json.loads(json_lines(document, LEVELS)).items()):
-            claims = {name: claims.get(name) or before["claims"].get(name) for name in self.config.claims}
+        if before.get("config") == json.loads(json.dumps(document["config"])):
+            then = Tuned.model_validate(before["tuned"])
+            kept = {name: one for name, one in before["claims"].items() if then.chosen(name) == self.tuned.chosen(name)}
+            claims = {name: claims.get(name) or kept.get(name) for name in self.config.claims}
         document["claims"] = {name: one for name, one in claims.items() if one}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json_lines(document, LEVELS))

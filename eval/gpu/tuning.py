@@ -63,11 +63,15 @@ class Tuned(ConfigSection):
     seeds: tuple[int, ...]
     claims: dict[str, dict[str, TunedPolicy]]
 
+    def chosen(self, claim: str) -> dict[str, dict[str, Any]]:
+        """Return the chosen parameters of a claim, by policy."""
+        return {policy: one.chosen for policy, one in self.claims.get(claim, {}).items()}
+
     def applied(self, claim: Claim) -> Claim:
         """Return a claim whose compared policies have the parameters chosen for them; their names in tables stay."""
-        chosen = self.claims.get(claim.name, {})
+        chosen = self.chosen(claim.name)
         policies = [
-            one.model_copy(update={"label": one.name, "parameters": {**one.parameters, **chosen[one.policy].chosen}})
+            one.model_copy(update={"label": one.name, "parameters": {**one.parameters, **chosen[one.policy]}})
             if one.policy in chosen
             else one
             for one in contenders(claim.policies)

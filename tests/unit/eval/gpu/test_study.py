@@ -208,6 +208,17 @@ def test_a_results_file_keeps_the_claims_that_are_not_run(config: GpuStudyConfig
     file.write_text(json.dumps({**held, "claims": {"ones": held["claims"]["optimus"]}}))
     both.write(file)
     assert json.loads(file.read_text())["claims"].keys() == {"ones", "optimus"}
+
+    def tuned(chosen: dict[str, Any], mean: float) -> tuning.Tuned:
+        tried = tuning.TriedSetting(parameters={}, mean=mean)
+        policies = {"convergence": tuning.TunedPolicy(chosen=chosen, runs=1, tried=(tried,))}
+        return tuning.Tuned(seeds=(101,), claims={"ones": policies})
+
+    before = {**held, "tuned": tuned({}, 1.0).model_dump(mode="json"), "claims": {"ones": held["claims"]["optimus"]}}
+    for later, kept in ((tuned({}, 2.0), {"ones", "optimus"}), (tuned({"horizon_s": 1200.0}, 1.0), {"optimus"})):
+        file.write_text(json.dumps(before))
+        replace(both, tuned=later).write(file)
+        assert json.loads(file.read_text())["claims"].keys() == kept, "those of the same parameters, whatever they measured"
     results.write(file)
     assert json.loads(file.read_text())["claims"].keys() == {"optimus"}, "another config's are not kept"
 
