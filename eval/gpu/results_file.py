@@ -107,8 +107,8 @@ class StudyResults:
         if before.get("config") == json.loads(json.dumps(document["config"])):
             then = Tuned.model_validate(before["tuned"])
             kept = {name: one for name, one in before["claims"].items() if then.chosen(name) == self.tuned.chosen(name)}
-            claims = {name: claims.get(name) or kept.get(name) for name in self.config.claims}
-        document["claims"] = {name: one for name, one in claims.items() if one}
+            claims = {name: one for name in self.config.claims if (one := claims.get(name) or kept.get(name))}
+        document["claims"] = claims
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json_lines(document, LEVELS))
 
