@@ -24,7 +24,7 @@ from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent,
 from controller.openflow.rules import JobRules
 from controller.runtime import Runtime
 
-PATIENCE_S = 60.0  # for what must come; nothing is measured by it
+PATIENCE_S = 30.0  # for what must come; nothing is measured by it
 
 _Answer = TypeVar("_Answer")
 

@@ -3,11 +3,14 @@
 import asyncio
 import ctypes
 import os
+import re
+import signal
 import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -34,6 +37,7 @@ _Result = TypeVar("_Result")
 _Message = TypeVar("_Message", Applied, Connections, Counters, Hello, Workers)
 _CLONE_NEWNET = 0x40000000
 _PATIENCE_S = 20.0
+_OWNED = re.compile(r"beamer-t(\d+)-")
 
 
 class Namespace:
@@ -88,11 +92,29 @@ def _enter(namespace: IO[str]) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
+def namespace_prefix() -> str:
+    """Return what the names of a test's namespaces begin with: it names this process, so that others know when it has gone."""
+    return f"beamer-t{os.getpid()}-{uuid.uuid4().hex[:6]}-"
+
+
+def remove_abandoned_namespaces() -> None:
+    """Remove the namespaces whose tests were killed, and end what still runs in them."""
+    for path in Path("/run/netns").glob("beamer-t*"):
+        owner = _OWNED.match(path.name)
+        if owner and not Path("/proc", owner[1]).exists():
+            inside = subprocess.run(["ip", "netns", "pids", path.name], check=False, capture_output=True, text=True).stdout
+            for pid in inside.split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            subprocess.run(["ip", "netns", "del", path.name], check=False, capture_output=True)
+
+
 @contextmanager
-def cabled_namespaces(*names: str, prefix: str = "beamer-t") -> Iterator[tuple[Namespace, ...]]:
+def cabled_namespaces(*names: str) -> Iterator[tuple[Namespace, ...]]:
     """Make a namespace per name and join the first two by a veth pair: interface `data`, addresses 10.77.0.1 and .2."""
-    tag = uuid.uuid4().hex[:6]
-    spaces = tuple(Namespace(f"{prefix}-{tag}-{name}") for name in names)
+    remove_abandoned_namespaces()
+    prefix = namespace_prefix()
+    spaces = tuple(Namespace(prefix + name) for name in names)
     try:
         for space in spaces:
             subprocess.run(["ip", "netns", "add", space.name], check=True)

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rules import JobRules
 from controller.openflow.terms import FixedTerm, Terms
+from hostagent.testing import namespace_prefix, remove_abandoned_namespaces
 
 PORT = 16653
 T = TypeVar("T")
@@ -67,7 +67,8 @@ class Lab:
 @contextmanager
 def switches(directory: Path) -> Iterator[Lab]:
     """Bring the switches up, and everything down at the end."""
-    lab = Lab(f"beamer-t{uuid.uuid4().hex[:6]}", directory)
+    remove_abandoned_namespaces()
+    lab = Lab(namespace_prefix(), directory)
     with ExitStack() as stack:
         for of in ("", *(host.name for host in FABRIC.hosts)):
             subprocess.run(["ip", "netns", "add", lab.prefix + of], check=True)

@@ -144,6 +144,12 @@ def test_an_installed_simulator_runs_to_the_end(environment: Environment, tmp_pa
         use_simulator_to_the_end(environment, tmp_path)
 
 
+@pytest.mark.long  # it compiles the kernels once more
+def test_an_installed_controller_serves_under_its_default_policy(environment: Environment, tmp_path: Path) -> None:
+    if environment.extra == "controller":
+        start_controller(environment, tmp_path)
+
+
 def use_client(environment: Environment, tmp_path: Path) -> None:
     assert environment.installed_bytes <= BASE_BYTES
     environment.checked("python", "-c", "from beamer.client import Client; Client().close()", cwd=tmp_path)
@@ -190,9 +196,13 @@ def use_gpu_scheduling(environment: Environment, tmp_path: Path) -> None:
 
 
 def use_controller(environment: Environment, tmp_path: Path) -> None:
+    start_controller(environment, tmp_path, "--policy=fifo")  # which needs no compiled kernels
+
+
+def start_controller(environment: Environment, tmp_path: Path, *more: str) -> None:
     (tmp_path / "fabric.json").write_text(json.dumps(build(hosts=2).to_dict()))
     options = ["--fabric=fabric.json", "--journal=sqlite:///journal.db", "--http=127.0.0.1:0", "--openflow=127.0.0.1:0"]
-    command = [environment.path / "bin" / "beamer-controller", *options, "--policy=fifo"]  # which needs no compiled kernels
+    command = [environment.path / "bin" / "beamer-controller", *options, *more]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:

@@ -15,6 +15,7 @@ from beamer.engines.local import Launcher, LocalNode, MininetHost, NetworkNamesp
 from beamer.errors import EngineError
 from beamer.gpu.engine import RunState
 from beamer.testing.trainer import Options
+from hostagent.testing import cabled_namespaces
 from tests.processes.site import Site, on, read, until
 from tests.processes.test_local_engine import check_steps
 
@@ -28,22 +29,11 @@ def run(*command: str) -> None:
 
 @pytest.fixture
 def namespaces() -> Iterator[tuple[str, str]]:
-    """Return two namespaces with a cable between them: 10.111.0.1 and 10.111.0.2."""
+    """Return two namespaces with a cable between them: 10.77.0.1 and 10.77.0.2."""
     if os.geteuid() or not shutil.which("ip"):
         pytest.skip("network namespaces need root and iproute2")
-    names = (f"beamer-{os.getpid()}-a", f"beamer-{os.getpid()}-b")
-    try:
-        for name in names:
-            run("ip", "netns", "add", name)
-            run("ip", "-n", name, "link", "set", "lo", "up")
-        run("ip", "-n", names[0], "link", "add", "data", "type", "veth", "peer", "name", "data", "netns", names[1])
-        for number, name in enumerate(names, 1):
-            run("ip", "-n", name, "address", "add", f"10.111.0.{number}/24", "dev", "data")
-            run("ip", "-n", name, "link", "set", "data", "up")
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+    with cabled_namespaces("a", "b") as (one, two):
+        yield one.name, two.name
 
 
 def lives_across(site: Site, launchers: tuple[Launcher, Launcher], addresses: tuple[str, str]) -> None:
@@ -71,7 +61,7 @@ def lives_across(site: Site, launchers: tuple[Launcher, Launcher], addresses: tu
 
 def test_in_network_namespaces(site: Site, namespaces: tuple[str, str]) -> None:
     launchers = (NetworkNamespace(namespaces[0]), NetworkNamespace(namespaces[1]))
-    lives_across(site, launchers, ("10.111.0.1", "10.111.0.2"))
+    lives_across(site, launchers, ("10.77.0.1", "10.77.0.2"))
 
 
 def test_in_mininet_hosts(site: Site, namespaces: tuple[str, str]) -> None:
@@ -80,7 +70,7 @@ def test_in_mininet_hosts(site: Site, namespaces: tuple[str, str]) -> None:
     shells = [subprocess.Popen(["ip", "netns", "exec", name, "sleep", "1000"]) for name in namespaces]
     try:
         until(lambda: all(b"sleep" in read(shell.pid, "comm") for shell in shells), "both namespaces to be entered")
-        lives_across(site, (MininetHost(shells[0].pid), MininetHost(shells[1].pid)), ("10.111.0.1", "10.111.0.2"))
+        lives_across(site, (MininetHost(shells[0].pid), MininetHost(shells[1].pid)), ("10.77.0.1", "10.77.0.2"))
     finally:
         for shell in shells:
             shell.kill()

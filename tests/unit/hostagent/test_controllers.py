@@ -24,7 +24,7 @@ from hostagent import controllers as module
 from hostagent.controllers import FIRST_PAUSE_S, LAST_PAUSE_S, ControllerConnection, ControllerLink, Rotation
 from hostagent.tls import client_context, connection_failure
 
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
 
 Behaviour = Callable[[ServerConnection], Awaitable[None]]
 

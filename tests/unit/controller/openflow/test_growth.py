@@ -12,6 +12,7 @@ from controller import turns as slices
 from controller.openflow import session
 from controller.openflow.rules import JobRules
 from controller.openflow.testing import FakeSwitch
+from controller.testing import PATIENCE_S
 from tests.support.effort import turns
 from tests.support.tiers import long
 from tests.unit.controller.openflow.test_driver import Bench, bench
@@ -40,6 +41,7 @@ def cost(before: Sequence[JobRules], after: Sequence[JobRules], connected: bool 
 
     async def scene(counting: Callable[[], AbstractContextManager[None]]) -> None:
         async with bench(FABRIC) as b:
+            b.patience_s = PATIENCE_S  # all that is done is traced, which takes long
             if connected:
                 b.connect(FakeSwitch(dpid=1))
                 b.driver.install(1, before)

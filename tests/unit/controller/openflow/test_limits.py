@@ -15,7 +15,6 @@ from controller.openflow.reports import SwitchInstalled, SwitchLost
 from controller.openflow.rules import Band, HostPair, Rule, SetQueue, Table, match
 from controller.openflow.samples import IPV4, METADATA, features_reply, flow_entry, flow_removed, frame, hello, multipart
 from controller.openflow.testing import FakeSwitch
-from controller.testing import PATIENCE_S
 from controller.turns import Turns
 from tests.unit.controller.openflow.test_driver import Bench, bench, job
 
@@ -65,7 +64,7 @@ class RawPeer:
     async def ended(self) -> bool:
         """Wait until the driver has closed the connection."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(10):
                 while await self.reader.read(1 << 16):
                     pass
         except ConnectionError:
@@ -348,7 +347,7 @@ def test_of_any_number_that_claim_to_be_a_switch_the_served_one_stays(capsys: py
             impostors = [FakeSwitch(dpid=1) for _ in range(8)]
             for impostor in impostors:
                 b.connect(impostor)
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(10):
                 await asyncio.gather(*b.connections[1:])
             assert [impostor.mods for impostor in impostors] == [[]] * 8
             b.driver.install(2, [job(1)])

@@ -16,7 +16,7 @@ from controller.openflow import driver, samples, session
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchLost
 from controller.openflow.testing import FakeSwitch
-from controller.testing import PATIENCE_S, made_authority, signed
+from controller.testing import made_authority, signed
 from tests.unit.controller.openflow.test_driver import FABRIC, Bench
 
 FABRIC_OF_FOUR = two_spines()
@@ -57,7 +57,7 @@ async def secured(keys: Keys) -> AsyncIterator[Bench]:
     try:
         yield made
     finally:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(5):
             await made.driver.stop()
             await asyncio.gather(*made.connections, return_exceptions=True)
 
@@ -103,7 +103,7 @@ def test_a_switch_with_the_certificate_of_another_is_refused_and_logged_once(
             before = len(switch.mods)
             for _ in range(5):
                 impostor = FakeSwitch(dpid)
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(10):
                     await connect(b, impostor, keys.client(*uris))
                 assert impostor.mods == []
             b.driver.install(2, [])
@@ -128,7 +128,7 @@ def test_without_a_certificate_of_the_authority_nothing_is_said(keys: Keys, tmp_
             for tls in (stranger, nobody, None):
                 switch = FakeSwitch(1)
                 task = connect(b, switch, tls)
-                await asyncio.wait({task}, timeout=PATIENCE_S)
+                await asyncio.wait({task}, timeout=10)
                 assert task.done()
                 assert (switch.entries, b.events) == ({}, [])
             connect(b, FakeSwitch(1), old)
@@ -163,7 +163,7 @@ def test_what_is_no_tls_at_all_ends_quietly(keys: Keys, capsys: pytest.CaptureFi
                     reader, writer = await asyncio.open_connection(*b.driver.address)
                     writer.write(data)
                     writer.write_eof()
-                    async with asyncio.timeout(PATIENCE_S):
+                    async with asyncio.timeout(10):
                         with suppress(ConnectionError):
                             await reader.read()
                     writer.transport.abort()
