@@ -103,6 +103,9 @@ def emulate(
     for outcome in outcomes:
         for finding in outcome.findings:
             console.print(f"[bold red]invalid[/]: {outcome.result.policy}: {finding}")
+    for outcome in outcomes:
+        if outcome.note is not None:
+            console.print(f"[bold]note[/]: {escape(outcome.note)}", soft_wrap=True)
     if any(outcome.measured.health.waiting_shares is None for outcome in outcomes):
         console.print(f"[bold]note[/]: {NO_WAITING_SHARES}")
     if json_file is not None:

@@ -1,6 +1,8 @@
 """A run is invalid for what the machine could not do, and for what queues counted."""
 
-from beamer.sim.results import RunResult
+import pytest
+
+from beamer.sim.results import RunResult, StageResult
 from beamer.workloads.scenario import Scenario
 from topologies import single
 from topologies.emulation.accounting import PairBytes, QueueBytes
@@ -29,6 +31,16 @@ def test_a_run_is_invalid_by_its_machine_or_by_its_queues_or_by_both() -> None:
         "the edge counted 10000 bytes for class 0 at s1-eth2, the queue 9000: a class share of 90.0% (limit 99%)",
     )
     assert len(outcome(slow, 9_000).findings) == 2
+
+
+@pytest.mark.parametrize(("emulated_s", "said"), [(11.4, None), (8.6, None), (12.0, "+20%"), (8.0, "-20%")])
+def test_a_run_that_the_simulator_does_not_agree_with_is_noted(emulated_s: float, said: str | None) -> None:
+    stage = {"name": "r", "registered_s": 5.0, "ended_s": 5.0 + emulated_s}
+    studies = [{"name": "s", "stages": [stage], "trials": []}]
+    measured = RunMeasurements(5.0, studies, [], [], {}, [], [], Health(0.5, None, None), 1.0, None)
+    simulated = RunResult("beamer", (StageResult("s", "r", 0.0, 10.0),), (), {})
+    note = RunOutcome("beamer", SCENARIO, measured, simulated).note
+    assert note is None if said is None else note is not None and said in note
 
 
 def test_what_is_said_of_plans_and_of_waiting_is_of_the_parts_that_are_judged() -> None:
