@@ -4,6 +4,7 @@ import json
 from http import HTTPStatus
 from typing import Any
 
+from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
@@ -28,8 +29,9 @@ class Refusal(BaseModel):
     error: RefusalReason
 
 
+SCHEMAS = "#/components/schemas/"  # where a document keeps what it refers to
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
-    status.value: {"description": description, "model": Refusal}
+    status.value: {"description": description, "content": {"application/json": {"schema": {"$ref": SCHEMAS + "Refusal"}}}}
     for status, description in (
         (HTTPStatus.UNAUTHORIZED, "There is no valid token."),
         (HTTPStatus.FORBIDDEN, "The token does not allow it."),
@@ -40,7 +42,23 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
         (HTTPStatus.SERVICE_UNAVAILABLE, "The controller cannot serve it now: ask again, or another controller."),
     )
 }
-"""The refusals of any request, as the API's document lists them."""
+"""The refusals of any request, as the API's document lists them.
+
+They refer to the schema by its name: from a model, a validator would be made for each refusal of each route, which takes almost
+half the time in which the application is made.
+"""
+
+
+class Documented(FastAPI):
+    """An application whose document has the schema that its refusals refer to."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the document."""
+        if self.openapi_schema is None:
+            refusal_schema = Refusal.model_json_schema(ref_template=SCHEMAS + "{model}")
+            schemas = super().openapi().setdefault("components", {}).setdefault("schemas", {})
+            schemas |= refusal_schema.pop("$defs") | {"Refusal": refusal_schema}
+        return super().openapi()
 
 
 class AsciiResponse(JSONResponse):

@@ -1,4 +1,4 @@
-"""Builds the distributions, collects what they depend on, and installs an extra into an empty environment."""
+"""Builds the distributions, and installs an extra with what it depends on into an empty environment."""
 
 import os
 import shutil
@@ -17,9 +17,9 @@ from tests.support.checkout import ROOT
 
 PATIENCE_S = 3000  # for downloads on a slow network; everything else takes seconds
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-UV = [sys.executable, "-m", "uv"]  # links what it has unpacked once into every environment
+UV = [sys.executable, "-m", "uv", "--quiet"]  # links what it has unpacked once into every environment
 NOTHING: Mapping[str, str] = MappingProxyType({})
-CONSTRAINTS = ["-c", str(ROOT / "constraints.txt")]
+CONSTRAINTS = ["-c", ROOT / "constraints.txt"]
 
 
 def run(
@@ -49,12 +49,15 @@ def build(directory: Path) -> tuple[Path, Path]:
     return sdist, wheel
 
 
-def download(wheel: Path, extras: Sequence[str], directory: Path) -> None:
-    """Collect wheels of everything that extras depend on; skips the test where the package index is out of reach."""
-    probe = run([*PIP, "download", "--quiet", "--no-deps", *CONSTRAINTS, "-d", directory, "httpcore"])
+def index() -> Mapping[str, str]:
+    """Return uv's variable for the package index that pip is configured to ask; skips the test where it is out of reach."""
+    configured = run([*PIP, "config", "get", "global.index-url"]).stdout.strip()
+    variables = {"UV_DEFAULT_INDEX": configured} if configured else NOTHING
+    command = [*UV, "pip", "install", "--python", sys.executable, "--dry-run", "--reinstall", "--no-deps", *CONSTRAINTS, "httpcore"]
+    probe = run(command, env=variables)
     if probe.returncode:
         pytest.skip(f"no package index within reach: {probe.stderr.strip().splitlines()[-1]}")
-    checked([*PIP, "wheel", "--quiet", "--retries", "10", *CONSTRAINTS, "-w", directory, f"{wheel}[{','.join(extras)}]"])
+    return variables
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,11 @@ class Environment:
     extra: str | None
 
     @classmethod
-    def make(cls, path: Path, extra: str | None, wheel: Path, wheels: Path) -> "Environment":
-        """Install the wheel with an extra, and with nothing but what that asks for."""
-        checked([*UV, "venv", "--quiet", "--python", sys.executable, path])
+    def make(cls, path: Path, extra: str | None, wheel: Path, index: Mapping[str, str]) -> "Environment":
+        """Install the wheel with an extra, and with nothing but what that asks for, from an index."""
+        checked([*UV, "venv", "--python", sys.executable, path])
         wanted = f"{DISTRIBUTION}[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-        options = ["--quiet", "--no-index", "--find-links", str(wheels)]
-        checked([*UV, "pip", "install", "--python", path / "bin" / "python", *options, wanted])
+        checked([*UV, "pip", "install", "--python", path / "bin" / "python", *CONSTRAINTS, wanted], env=index)
         return cls(path, extra)
 
     def run(self, program: str, *arguments: str | Path, cwd: Path) -> "subprocess.CompletedProcess[str]":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.committed import FOLDER
+from tests.support.checkout import ROOT
 from topologies.emulation.vswitch import SCHEMA
 
 PROGRAMS = ("ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-appctl")
@@ -35,7 +35,7 @@ def database(tmp_path: Path) -> Iterator[Mapping[str, str]]:
 
 
 def test_the_commands_for_two_controllers_are_taken(database: Mapping[str, str]) -> None:
-    section = (FOLDER / "deployment.md").read_text().partition("## Two controllers")[2]
+    section = (ROOT / "docs" / "deployment.md").read_text().partition("## Two controllers")[2]
     code = re.findall(r"^    (.*)$", section, re.MULTILINE)
     commands = "\n".join(line for line in code if "ovs-vsctl" in line)
     assert commands.count("set-controller") == 1
