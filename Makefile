@@ -23,6 +23,7 @@ help:  ## list the targets
 
 setup: $(VENV)/.ready  ## make the virtual environment in .venv
 
+# Most modules of what is installed are never imported, so that none is compiled ahead.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "python3 (3.11 or newer) not found: install it first" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11" >&2; exit 2; }
@@ -31,11 +32,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	  { echo "python3-venv not found: apt-get install python3-venv" >&2; exit 2; }
 	@echo "setting up $(VENV) ..."
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 # What some tests need and Beamer does not: tests of what cannot be installed, or only by a large download, are skipped.
-# Most of their modules are never imported, so that none is compiled ahead.
 $(VENV)/.extras: $(VENV)/.ready
 	@echo "setting up Ray ..."
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[ray]' \
@@ -76,9 +76,14 @@ demo: system  ## real coflows ordered in an emulated network (without root: in t
 packages: system
 	@$(MAKE) --no-print-directory $(VENV)/.extras
 
-# Compiling takes as long as the rest of the set-up, which waits for disk and network meanwhile.
-compiled: setup
+# Compiling takes as long as the rest of the set-up, which waits for disk and network meanwhile. Tests are compiled by
+# collecting them: otherwise each of the workers that start at once compiles all of them.
+compiled: $(VENV)/.collected
 	@$(BIN)/python -m tests.support.compiled
+
+$(VENV)/.collected: $(VENV)/.ready
+	@$(BIN)/python -m pytest --collect-only --quiet $(MODULES) >/dev/null 2>&1 || true  # the tests say what is wrong
+	@touch $@
 
 # What each run of pytest writes is shown when it ends.
 test: system  ## every test but the long ones: both of the following at once

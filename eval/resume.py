@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def _file_of(module: str, root: Path) -> Path | None:
     return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
 
 
-@lru_cache
+@cache
 def _imports(source: str) -> tuple[str, ...]:
     """Return the names that a source imports; one that is imported from a package may be a module or not."""
     found: list[str] = []
@@ -103,7 +103,7 @@ def _imports(source: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@lru_cache
+@cache
 def folder_digest(folder: Path) -> str:
     """Return a digest of the files in a folder and below, links to folders included."""
     below = (Path(where) / name for where, _, names in os.walk(folder, followlinks=True) for name in names)

@@ -32,6 +32,7 @@ from controller.limits import Limits
 from controller.liveness.leases import LEASES, Leases
 from tests.processes.site import until
 from tests.support import plain_http
+from tests.support.tiers import few
 
 RECORDED = Path(__file__).parent / "recorded" / "0.1.0" / "journals"
 CONTROLLERS = ("network", "shared", "compacted")
@@ -174,6 +175,7 @@ def get(url: str) -> Any:
     return until(asked, url).json()
 
 
+@pytest.mark.parametrize("name", few(CONTROLLERS, ["shared"]))
 def test_a_controller_answers_as_the_one_of_0_1_0_did_and_goes_on(recording: Recording, said: Mapping[str, Any]) -> None:
     with controller(recording, said["options"]) as url:
         for path, answer in said["answers"].items():

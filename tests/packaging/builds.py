@@ -53,8 +53,8 @@ def index() -> Mapping[str, str]:
     """Return uv's variable for the package index that pip is configured to ask; skips the test where it is out of reach."""
     configured = run([*PIP, "config", "get", "global.index-url"]).stdout.strip()
     variables = {"UV_DEFAULT_INDEX": configured} if configured else NOTHING
-    command = [*UV, "pip", "install", "--python", sys.executable, "--dry-run", "--reinstall", "--no-deps", *CONSTRAINTS, "httpcore"]
-    probe = run(command, env=variables)
+    asked = ["--dry-run", "--reinstall", "--no-deps", *CONSTRAINTS, "httpcore"]
+    probe = run([*UV, "pip", "install", "--python", sys.executable, *asked], env=variables)
     if probe.returncode:
         pytest.skip(f"no package index within reach: {probe.stderr.strip().splitlines()[-1]}")
     return variables

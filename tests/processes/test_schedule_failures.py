@@ -100,9 +100,11 @@ def test_a_program_that_never_comes_to_its_end_has_failed(command: ScheduleComma
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("dict", "a line of progress: got \"{'iteration': 0, 'loss': 1.0}\", expected JSON such as"),
         ("other", "iteration: got 'a line without it"),
-        ("far", "iteration: got 1000.0, expected 0 to 20, its target, and at most 5 beyond"),
+        *long(
+            ("dict", "a line of progress: got \"{'iteration': 0, 'loss': 1.0}\", expected JSON such as"),
+            ("far", "iteration: got 1000.0, expected 0 to 20, its target, and at most 5 beyond"),
+        ),
     ],
 )
 def test_what_is_printed_in_vain_is_shown_once(command: ScheduleCommand, name: str, hint: str) -> None:
@@ -121,7 +123,9 @@ def test_what_is_printed_in_vain_is_shown_once(command: ScheduleCommand, name: s
 RUNGS = [{"iterations": 20, "keep": 1}, {"iterations": 40}]
 
 
-@pytest.mark.parametrize("pattern", ["", r"Epochs (?P<iteration>\d+)/\d+ - loss: (?P<loss>[\d.]+)"], ids=["none", "a typo"])
+@pytest.mark.parametrize(
+    "pattern", [r"Epochs (?P<iteration>\d+)/\d+ - loss: (?P<loss>[\d.]+)", *long("")], ids=["a typo", "none"]
+)
 def test_a_search_that_reads_nothing_stops_before_it_judges(command: ScheduleCommand, pattern: str) -> None:
     flawed(command, "text1", "text2", "text3", rungs=RUNGS, progress=pattern)
     done = command.run("fifo")
