@@ -10,7 +10,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -22,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from beamer.errors import EngineError
 from eval.arithmetic import arithmetic, calculated
-from eval.workers import Workers
+from eval.workers import Workers, as_they_end
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAIN_LINES = 10  # of progress, per call, where there is no terminal to draw a bar on
@@ -143,7 +142,7 @@ def run_resumably(tasks: Sequence[Task], cache: ResultCache, workers: Workers, c
         if missing:
             with workers(len(missing)) as pool:
                 running = {pool.submit(calculated, task.function, task.arguments): task for task in missing.values()}
-                for ended in as_completed(running):
+                for ended in as_they_end(running):
                     task = running[ended]
                     try:
                         known[task.key], made_with = ended.result()

@@ -1,16 +1,19 @@
 """Where a study's runs are made: in processes that do not outlive the command that started them, or on a Ray cluster."""
 
 import signal
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from multiprocessing import active_children
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from beamer.errors import InputError
 from beamer.lazy_commands import install_command
 from eval.ray_workers import ray_workers
+
+R = TypeVar("R")
+LOOK_S = 0.5
 
 
 class Pool(Protocol):
@@ -36,6 +39,18 @@ def chosen_workers(processes: int, ray_address: str | None) -> Workers:
     if find_spec("ray") is None:
         raise InputError("--ray", ray_address, f"Ray, which is not installed: {install_command('ray')}")
     return lambda calls: ray_workers(ray_address)
+
+
+def as_they_end(futures: Collection["Future[R]"]) -> Iterator["Future[R]"]:
+    """Yield futures as they end, and let signals be handled meanwhile.
+
+    `concurrent.futures.as_completed` may wait for hours although a signal has come: Python's handlers run in the main thread, which
+    is not woken by a signal that comes while it waits for the interpreter's lock, in order to wait for the futures then.
+    """
+    left = set(futures)
+    while left:
+        ended, left = wait(left, LOOK_S, FIRST_COMPLETED)
+        yield from ended
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +18,7 @@ from eval.peers.base import ROOT, Peer, sources_of
 from eval.peers.contender import PeerRun
 from eval.peers.progress import RunsProgress, runs_progress
 from eval.peers.report import PeerFigures
+from eval.workers import as_they_end
 
 ERROR_LINES = 12  # of what a run that failed printed last
 
@@ -119,7 +120,7 @@ class PeerRuns:
         shown = runs_progress(console, f"runs in {self.peer.title}", len(runs), known)
         with shown as progress, ThreadPoolExecutor(processes) as pool:
             try:
-                for made in as_completed([pool.submit(self._make, run, files[run], progress, running) for run in missing]):
+                for made in as_they_end([pool.submit(self._make, run, files[run], progress, running) for run in missing]):
                     progress.end(made.result())
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)

@@ -11,7 +11,7 @@ import pytest
 
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import RanksState
-from beamer.engines.local.supervisor import control
+from beamer.engines.local.supervisor import control, store
 from beamer.engines.local.supervisor.messages import Accepted, End, GetStatus, Kill, Launch, Status, Stop
 
 PATIENCE_S = 30.0
@@ -49,17 +49,24 @@ FLOODS = {
 }
 
 
+def wait_until_listening(directory: Path, process: "subprocess.Popen[str]") -> None:
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < until
+        try:
+            return store.connect(directory, PATIENCE_S).close()
+        except (FileNotFoundError, ConnectionRefusedError):  # its name is there before it listens
+            time.sleep(0.02)
+
+
 @contextmanager
 def supervised(directory: Path, spec: LaunchSpec) -> Iterator[None]:
     """Run a supervisor with a rank."""
     command = [sys.executable, "-c", FOREGROUND, str(directory), "--group", "signals", "--foreground"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            until = time.monotonic() + PATIENCE_S
-            while not (directory / "control").exists():
-                assert process.poll() is None, process.communicate()[1]
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            wait_until_listening(directory, process)
             launch = Launch(1, spec, (0,), ("",), 1, "127.0.0.1", 4711, 1)
             assert isinstance(control.ask(directory, launch, PATIENCE_S), Accepted)
             yield
@@ -141,10 +148,7 @@ def test_a_run_of_which_no_line_was_read_shows_the_last_ones(tmp_path: Path, whe
 def test_a_rank_whose_end_is_seen_before_its_last_lines_ends_no_other(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ENDS_FIRST, str(tmp_path)], stderr=subprocess.PIPE, text=True) as process:
         try:
-            until = time.monotonic() + PATIENCE_S
-            while not (tmp_path / "control").exists():
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            wait_until_listening(tmp_path, process)
             launch = Launch(1, LaunchSpec(COMMAND), (0, 1), ("", ""), 2, "127.0.0.1", 4711, 1)
             assert isinstance(control.ask(tmp_path, launch, PATIENCE_S), Accepted)
             while True:
