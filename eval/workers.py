@@ -44,8 +44,8 @@ def chosen_workers(processes: int, ray_address: str | None) -> Workers:
 def as_they_end(futures: Collection["Future[R]"]) -> Iterator["Future[R]"]:
     """Yield futures as they end, and let signals be handled meanwhile.
 
-    `concurrent.futures.as_completed` may wait for hours although a signal has come: handlers run in the main thread, which is not
-    woken by a signal that comes while it waits for the interpreter's lock, in order to wait for the futures next.
+    `concurrent.futures.as_completed` may wait for hours although a signal has come: handlers run in the main thread, which no
+    signal wakes that comes while it waits for the interpreter's lock, in order to wait for the futures next.
     """
     left = set(futures)
     while left:
