@@ -12,7 +12,7 @@ from beamer.network.protocol import Applied, Assignment, Connections, Hello
 from controller.openflow.rules import RuleKey, Table
 from controller.openflow.testing import FakeSwitch, FlowEntry, MeterMod
 from eval.faults.base import PATIENCE_S
-from eval.faults.site import FABRIC, POLL_S, ControllerProcess
+from eval.faults.site import ASK_S, FABRIC, POLL_S, ControllerProcess
 from hostagent.controllers import ControllerConnection, ControllerLink
 from hostagent.desired import parse_message
 
@@ -82,7 +82,7 @@ class FollowingSwitch(PeerTasks):
                 plan = await controller.plan()
                 if plan["installed"]["switches"][SWITCH.name] and self.entries:
                     return
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(ASK_S)
 
     async def _stay_connected(self, controller: ControllerProcess) -> None:
         while True:

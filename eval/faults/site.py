@@ -23,7 +23,8 @@ from beamer.testing.fabrics import star
 from eval.faults.base import PATIENCE_S
 
 FABRIC: Fabric = star(4)
-POLL_S = 0.01
+POLL_S = 0.01  # between two looks at what this process knows
+ASK_S = 0.05  # between two requests, which keep a controller from what it is waited for
 SETTLED_S = 1.2  # without a new generation: progress alone re-orders every 0.5 s
 POLICY = "fifo"  # whose order does not depend on the time that has passed: a controller decides anew when it starts
 SERVE: Sequence[str] = ("-m", "controller.cli")
@@ -66,7 +67,7 @@ class SiteController:
                         return
                 if not self.is_alive or time.monotonic() > deadline:
                     raise RuntimeError(f"{self.name} did not answer with {status}: {self.log[-2000:]}")
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(ASK_S)
 
     async def serves(self) -> None:
         """Wait until every switch and every agent has acknowledged a plan to it. Raises `TimeoutError`."""
@@ -76,7 +77,7 @@ class SiteController:
                     answer = await http.get(f"{self.url}/v1/plan")
                     if answer.status_code == 200 and all(map(_is_complete, answer.json()["installed"].values())):
                         return
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(ASK_S)
 
     async def plan(self) -> dict[str, Any]:
         """Return its plan."""

@@ -16,6 +16,7 @@ from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Costs, Report
 
 PATIENCE_S = 60.0
+MOST_PAUSE_S = 0.1
 ONE_THREAD = (("OPENBLAS_NUM_THREADS", "1"),)
 
 
@@ -32,11 +33,12 @@ def works(kind: str) -> bool:
 
 
 def until(holds: Callable[[], Any], what: str = "") -> Any:
-    """Wait as long as it takes, within reason, and return what `holds` returns."""
-    patient = time.monotonic() + PATIENCE_S
+    """Wait as long as it takes, within reason, and return what `holds` returns; to ask costs those who are waited for time."""
+    patient, pause_s = time.monotonic() + PATIENCE_S, 0.005
     while not (result := holds()):
         assert time.monotonic() < patient, f"waited for {what or holds}"
-        time.sleep(0.005)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, MOST_PAUSE_S)
     return result
 
 

@@ -14,6 +14,7 @@ from schemathesis.checks import CheckFunction, not_a_server_error
 from schemathesis.specs.openapi import checks as promised
 
 from beamer.testing.fabrics import star
+from controller.http.errors import DOCUMENTED
 from controller.testing import Served, served
 from tests.support import plain_http
 from tests.support.tiers import long
@@ -42,6 +43,19 @@ DEPARTING = [*FOLLOWING, promised.negative_data_rejection]
 def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(FABRIC, tmp_path_factory.mktemp("openapi") / "journal.db") as started:
         yield started
+
+
+def test_every_operation_documents_its_refusals_as_json_of_a_schema_that_is_there(controller: Served) -> None:
+    document = plain_http.get(f"{controller.url}/openapi.json").json()
+    assert "RefusalReason" in document["components"]["schemas"]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            refused = {status: answer for status, answer in operation["responses"].items() if status != "200"}
+            assert len(refused) == len(DOCUMENTED), (method, path)
+            for answer in refused.values():
+                name = answer["content"]["application/json"]["schema"]["$ref"].removeprefix("#/components/schemas/")
+                assert name == "Refusal"
+                assert name in document["components"]["schemas"]
 
 
 def responses_to(controller: Served, mode: GenerationMode, checks: list[CheckFunction], examples: int) -> Counter[int]:
