@@ -26,6 +26,7 @@ from topologies.emulation.exchange import RunConfig, RunMeasurements
 from topologies.emulation.runfile import RUN_VARIABLE, RunRecord, record, remove
 
 READY_PATIENCE_S = 90.0
+LOOK_S = 0.5  # how late at most a signal is handled that comes when an event is about to be waited for, as it then wakes nobody
 OnProgress = Callable[[str, int, int], None]
 
 
@@ -95,8 +96,10 @@ class EmulatedRun:
         deadline = time.monotonic() + patience_s
         while True:
             try:
-                message = self._events.get(timeout=max(deadline - time.monotonic(), 0.01))
+                message = self._events.get(timeout=min(LOOK_S, max(deadline - time.monotonic(), 0.01)))
             except queue.Empty:
+                if time.monotonic() < deadline:
+                    continue
                 raise EmulationError(f"no {event!r} within {patience_s:.0f} s: {self._log_tail()}") from None
             if message["event"] == event:
                 return message
