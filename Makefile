@@ -23,7 +23,7 @@ help:  ## list the targets
 
 setup: $(VENV)/.ready  ## make the virtual environment in .venv
 
-# Most modules of what is installed are never imported, so that none is compiled ahead.
+# Most installed modules are never imported, so none is compiled ahead.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "python3 (3.11 or newer) not found: install it first" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11" >&2; exit 2; }
@@ -76,8 +76,8 @@ demo: system  ## real coflows ordered in an emulated network (without root: in t
 packages: system
 	@$(MAKE) --no-print-directory $(VENV)/.extras
 
-# Compiling takes as long as the rest of the set-up, which waits for disk and network meanwhile. Tests are compiled by
-# collecting them: otherwise each of the workers that start at once compiles all of them.
+# Compiling takes as long as the rest of the set-up, which waits for disk and network meanwhile. Collecting
+# the tests of modules compiles them once; otherwise each of the workers, which start at once, compiles all of them.
 compiled: $(VENV)/.collected
 	@$(BIN)/python -m tests.support.compiled
 

@@ -5,6 +5,7 @@ results = run_resumably([Task(key, "fifo, seed 1", run, (seed,)), ...], ResultCa
 """
 
 import ast
+import functools
 import hashlib
 import json
 import os
@@ -12,7 +13,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def _file_of(module: str, root: Path) -> Path | None:
     return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)
 
 
-@cache
+@functools.cache  # there are more sources than `lru_cache` keeps by default
 def _imports(source: str) -> tuple[str, ...]:
     """Return the names that a source imports; one that is imported from a package may be a module or not."""
     found: list[str] = []
@@ -102,7 +102,7 @@ def _imports(source: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@cache
+@functools.cache
 def folder_digest(folder: Path) -> str:
     """Return a digest of the files in a folder and below, links to folders included."""
     below = (Path(where) / name for where, _, names in os.walk(folder, followlinks=True) for name in names)

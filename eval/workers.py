@@ -2,10 +2,11 @@
 
 import signal
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.util import find_spec
 from multiprocessing import active_children
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from beamer.errors import InputError
@@ -13,7 +14,7 @@ from beamer.lazy_commands import install_command
 from eval.ray_workers import ray_workers
 
 R = TypeVar("R")
-LOOK_S = 0.5
+SIGNAL_CHECK_S = 0.5  # how late at most a signal is handled that did not wake the main thread
 
 
 class Pool(Protocol):
@@ -44,13 +45,18 @@ def chosen_workers(processes: int, ray_address: str | None) -> Workers:
 def as_they_end(futures: Collection["Future[R]"]) -> Iterator["Future[R]"]:
     """Yield futures as they end, and let signals be handled meanwhile.
 
-    `concurrent.futures.as_completed` may wait for hours although a signal has come: handlers run in the main thread, which no
-    signal wakes that comes while it waits for the interpreter's lock, in order to wait for the futures next.
+    `concurrent.futures.as_completed` may not return until a run ends, although a signal has come: Python runs handlers in the
+    main thread, which a signal that arrives just before it blocks does not wake.
     """
-    left = set(futures)
+    ended: SimpleQueue[Future[R]] = SimpleQueue()
+    for future in futures:
+        future.add_done_callback(ended.put)
+    left = len(futures)
     while left:
-        ended, left = wait(left, LOOK_S, FIRST_COMPLETED)
-        yield from ended
+        with suppress(Empty):
+            future = ended.get(timeout=SIGNAL_CHECK_S)
+            left -= 1
+            yield future
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What all tests share: a port for a server of their own, who runs what; and the reason to skip what a machine cannot run."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -12,8 +12,6 @@ from topologies.emulation.platform import require
 
 PRIVILEGED = {"netns", "emulation"}
 PROGRAMS = ("packaging", "processes", "ray", "netns", "emulation")  # tiers in which a test may run alone, as in the Makefile
-
-gc.disable()  # Until all tests are collected everything that is made stays: to look through it doubles the time.
 
 
 @pytest.fixture
@@ -35,10 +33,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=str(error)))
 
 
-def pytest_collection_finish() -> None:
-    """Collect cycles from here on, and leave out what was imported."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without garbage collection, which doubles the time, and exempt what was imported from later collections."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -54,7 +54,7 @@ from controller.http.bodies import (
     TargetBody,
     TrialBody,
 )
-from controller.http.errors import DOCUMENTED, Documented, refusal, refused_input
+from controller.http.errors import DOCUMENTED, DocumentedAPI, refusal, refused_input
 from controller.http.metrics import exposition
 from controller.http.quick import QuickRoute
 from controller.http.runs import check_run, study_event
@@ -86,7 +86,7 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
     """
     certified = credentials.http is not None
     authorization = Depends(Authorization(credentials.tokens, certified, wall))
-    app = Documented(
+    app = DocumentedAPI(
         title="Beamer",
         summary="Trials and stages in, classes out",
         description=f"Every answer says in its header `{HEADER}` which version of the protocol the controller speaks.",

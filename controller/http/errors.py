@@ -44,16 +44,16 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 }
 """The refusals of any request, as the API's document lists them.
 
-They refer to the schema by its name: from a model, a validator would be made for each refusal of each route, which takes almost
-half the time in which the application is made.
+Each refers to the schema by its name: from a model, FastAPI would make a validator for each refusal of each route, which takes
+almost half the time of making the application.
 """
 
 
-class Documented(FastAPI):
+class DocumentedAPI(FastAPI):
     """An application whose document has the schema that its refusals refer to."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the document."""
+        """Return the document, with the schema of refusals."""
         if self.openapi_schema is None:
             refusal_schema = Refusal.model_json_schema(ref_template=SCHEMAS + "{model}")
             schemas = super().openapi().setdefault("components", {}).setdefault("schemas", {})

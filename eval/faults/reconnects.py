@@ -9,7 +9,7 @@ from beamer.studies.journal.location import sqlite_url
 from eval.faults.base import PATIENCE_S, Fault, FaultOutcome
 from eval.faults.load import Load
 from eval.faults.peers import AGENT, FollowingAgent, FollowingSwitch, missing_rules
-from eval.faults.site import POLL_S, ControllerProcess, ending, site_directory
+from eval.faults.site import ASK_S, POLL_S, ControllerProcess, ending, site_directory
 
 GONE_S = 2.0  # at most
 
@@ -113,7 +113,7 @@ async def _seen(controller: ControllerProcess, connected: bool) -> None:
     """Wait until the controller has noticed that the agent is connected, or gone. Raises `TimeoutError`."""
     async with asyncio.timeout(PATIENCE_S):
         while (await controller.health())["agents"]["connected"] != connected:
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(ASK_S)
 
 
 FAULTS = (

@@ -23,13 +23,13 @@ from beamer.testing.fabrics import star
 from eval.faults.base import PATIENCE_S
 
 FABRIC: Fabric = star(4)
-POLL_S = 0.01  # between two looks at what this process knows
-ASK_S = 0.05  # between two requests, which keep a controller from what it is waited for
+POLL_S = 0.01  # between two checks that send a controller nothing
+ASK_S = 0.05  # between two HTTP requests, each of which takes time from the controller
 SETTLED_S = 1.2  # without a new generation: progress alone re-orders every 0.5 s
 POLICY = "fifo"  # whose order does not depend on the time that has passed: a controller decides anew when it starts
 SERVE: Sequence[str] = ("-m", "controller.cli")
-NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""For plain HTTP: httpx loads every authority of the Web for each client otherwise, which takes longer than an answer."""
+NO_CA_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For plain HTTP: without it httpx loads all CA certificates for each client, which takes longer than an answer."""
 
 
 class SiteController:
@@ -178,7 +178,7 @@ def _is_complete(generations: Mapping[str, int]) -> bool:
 
 def http_client(timeout_s: float = 10.0) -> httpx.AsyncClient:
     """Return a client of plain HTTP that keeps a connection open and uses no proxy."""
-    return httpx.AsyncClient(timeout=timeout_s, verify=NO_AUTHORITIES, trust_env=False)
+    return httpx.AsyncClient(timeout=timeout_s, verify=NO_CA_CERTIFICATES, trust_env=False)
 
 
 @contextmanager

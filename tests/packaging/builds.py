@@ -16,10 +16,10 @@ from beamer.lazy_commands import DISTRIBUTION
 from tests.support.checkout import ROOT
 
 PATIENCE_S = 3000  # for downloads on a slow network; everything else takes seconds
-PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 UV = [sys.executable, "-m", "uv", "--quiet"]  # links what it has unpacked once into every environment
 NOTHING: Mapping[str, str] = MappingProxyType({})
 CONSTRAINTS = ["-c", ROOT / "constraints.txt"]
+UNREACHABLE = ("Failed to fetch", "Request failed")  # as uv says it
 
 
 def run(
@@ -49,14 +49,21 @@ def build(directory: Path) -> tuple[Path, Path]:
     return sdist, wheel
 
 
-def index() -> Mapping[str, str]:
-    """Return uv's variable for the package index that pip is configured to ask; skips the test where it is out of reach."""
-    configured = run([*PIP, "config", "get", "global.index-url"]).stdout.strip()
-    variables = {"UV_DEFAULT_INDEX": configured} if configured else NOTHING
+def index_variables() -> Mapping[str, str]:
+    """Return the environment variable that makes uv ask pip's index; skips the test if that cannot be reached.
+
+    Where uv's own variables name an index, it asks that. Other sources that pip is configured to have are not used.
+    """
+    variables = NOTHING
+    if not {"UV_DEFAULT_INDEX", "UV_INDEX_URL"} & os.environ.keys():
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "get", "global.index-url"]
+        if url := os.environ.get("PIP_INDEX_URL") or run(pip).stdout.strip():
+            variables = {"UV_DEFAULT_INDEX": url}
     asked = ["--dry-run", "--reinstall", "--no-deps", *CONSTRAINTS, "httpcore"]
     probe = run([*UV, "pip", "install", "--python", sys.executable, *asked], env=variables)
-    if probe.returncode:
-        pytest.skip(f"no package index within reach: {probe.stderr.strip().splitlines()[-1]}")
+    if any(text in probe.stderr for text in UNREACHABLE):
+        pytest.skip(f"no package index within reach: {' '.join(probe.stderr.split())}")
+    assert probe.returncode == 0, probe.stderr
     return variables
 
 
@@ -68,11 +75,11 @@ class Environment:
     extra: str | None
 
     @classmethod
-    def make(cls, path: Path, extra: str | None, wheel: Path, index: Mapping[str, str]) -> "Environment":
-        """Install the wheel with an extra, and with nothing but what that asks for, from an index."""
+    def make(cls, path: Path, extra: str | None, wheel: Path, variables: Mapping[str, str]) -> "Environment":
+        """Install the wheel with an extra, and with nothing but what that asks for. variables: `index_variables`."""
         checked([*UV, "venv", "--python", sys.executable, path])
         wanted = f"{DISTRIBUTION}[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-        checked([*UV, "pip", "install", "--python", path / "bin" / "python", *CONSTRAINTS, wanted], env=index)
+        checked([*UV, "pip", "install", "--python", path / "bin" / "python", *CONSTRAINTS, wanted], env=variables)
         return cls(path, extra)
 
     def run(self, program: str, *arguments: str | Path, cwd: Path) -> "subprocess.CompletedProcess[str]":

@@ -17,7 +17,7 @@ import beamer.cli
 import controller.cli
 import hostagent.cli
 from beamer.lazy_commands import DISTRIBUTION, Command
-from tests.packaging.builds import PATIENCE_S, ROOT, Environment, index
+from tests.packaging.builds import PATIENCE_S, ROOT, Environment
 from tests.support.tiers import long
 from topologies.single import build
 
@@ -91,12 +91,15 @@ def included(extra: str | None) -> set[str]:
     ids=lambda extra: extra or "base",
 )
 def environment(
-    request: pytest.FixtureRequest, distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    distributions: tuple[Path, Path],
+    index: Mapping[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Environment]:
     if request.param in LARGE and importlib.util.find_spec(LARGE[request.param]) is None:
         pytest.skip(f"{LARGE[request.param]}, a large download, is not installed here either")
     path = tmp_path_factory.getbasetemp() / "environment"  # in one place, one after the other: bytecode is compiled once
-    made = Environment.make(path, request.param, distributions[1], index())
+    made = Environment.make(path, request.param, distributions[1], index)
     yield made
     made.remove()
 

@@ -16,7 +16,7 @@ from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Costs, Report
 
 PATIENCE_S = 60.0
-MOST_PAUSE_S = 0.1
+MAX_PAUSE_S = 0.1
 ONE_THREAD = (("OPENBLAS_NUM_THREADS", "1"),)
 
 
@@ -32,13 +32,16 @@ def works(kind: str) -> bool:
     return False
 
 
-def until(holds: Callable[[], Any], what: str = "") -> Any:
-    """Wait as long as it takes, within reason, and return what `holds` returns; to ask costs those who are waited for time."""
+def until(holds: Callable[[], Any], what: str = "", max_pause_s: float = MAX_PAUSE_S) -> Any:
+    """Wait up to `PATIENCE_S` for `holds` to return something true, and return it.
+
+    Pauses grow to `max_pause_s`, since each call takes processor time from what is waited for.
+    """
     patient, pause_s = time.monotonic() + PATIENCE_S, 0.005
     while not (result := holds()):
         assert time.monotonic() < patient, f"waited for {what or holds}"
         time.sleep(pause_s)
-        pause_s = min(1.2 * pause_s, MOST_PAUSE_S)
+        pause_s = min(1.2 * pause_s, max_pause_s)
     return result
 
 

@@ -91,7 +91,7 @@ def test_suspensions_and_resizes_change_no_step(site: Site, group: str, suspensi
             time.sleep(rng.uniform(0.0, 0.01))
             engine.resume("job")
         else:
-            until(lambda: [step["world"] for step in steps(trace)[-1:]] == sizes[-1:], "a step of this size")
+            until(lambda: [step["world"] for step in steps(trace)[-1:]] == sizes[-1:], "a step of this size", 0.005)
             sizes.append(rng.choice([size for size in (1, 2, 3, 4) if size != sizes[-1]]))
             engine.resize("job", on(*["localhost"] * sizes[-1]))
     site.release("job")

@@ -26,7 +26,7 @@ from topologies.emulation.exchange import RunConfig, RunMeasurements
 from topologies.emulation.runfile import RUN_VARIABLE, RunRecord, record, remove
 
 READY_PATIENCE_S = 90.0
-LOOK_S = 0.5  # how late at most a signal is handled that comes when an event is about to be waited for, as it then wakes nobody
+SIGNAL_CHECK_S = 0.5  # how late at most a signal is handled that did not wake the main thread, as it came just before a wait
 OnProgress = Callable[[str, int, int], None]
 
 
@@ -96,7 +96,7 @@ class EmulatedRun:
         deadline = time.monotonic() + patience_s
         while True:
             try:
-                message = self._events.get(timeout=min(LOOK_S, max(deadline - time.monotonic(), 0.01)))
+                message = self._events.get(timeout=min(SIGNAL_CHECK_S, max(deadline - time.monotonic(), 0.01)))
             except queue.Empty:
                 if time.monotonic() < deadline:
                     continue

@@ -41,7 +41,7 @@ def test_a_signal_that_does_not_wake_the_main_thread_is_handled_while_a_run_last
     def run() -> None:
         time.sleep(0.2)  # until it is waited for
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
-        over.wait(60)
+        over.wait(10)
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(run)

@@ -25,7 +25,7 @@ from eval.statistics import Interval
 
 SMALL = {"studies": 2, "search": {"kind": "successive-halving", "eta": 2, "iterations": 1}, "trials": (2, 4), "workers": (2,)}
 
-KINDS = ("fair", "sebf", "beamer")  # as controllers run them, with ideal rates, and told the survivors
+POLICIES = ("fair", "sebf", "beamer")  # among whose contenders are some that are live, have ideal rates, know the survivors
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +40,9 @@ def small(config: NetworkConfig) -> Study:
     base = config.base.model_copy(update=SMALL)
     group = config.groups["mixed"].model_copy(update={"cells": cells})
     spread = config.spread.model_copy(update={"factors": (1.0, 2.0), "base": {}})
-    contenders = tuple(c for c in config.contenders if c.policy in KINDS)
-    of = {"contenders": contenders, "seeds": 2, "base": base, "groups": {"mixed": group}, "spread": spread}
-    reduced = config.model_copy(update=of)
+    contenders = tuple(c for c in config.contenders if c.policy in POLICIES)
+    changes = {"contenders": contenders, "seeds": 2, "base": base, "groups": {"mixed": group}, "spread": spread}
+    reduced = config.model_copy(update=changes)
     runs, bounds = {}, {}
     for name, cell in reduced.cells().items():
         runs[name] = {c.name: [run_contender(cell, c, 8, seed) for seed in (1, 2)] for c in contenders}

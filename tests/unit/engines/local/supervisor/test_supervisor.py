@@ -50,14 +50,16 @@ FLOODS = {
 
 
 def wait_until_listening(directory: Path, process: "subprocess.Popen[str]") -> None:
-    until = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline, "it does not listen"
         try:
-            return store.connect(directory, PATIENCE_S).close()
-        except (FileNotFoundError, ConnectionRefusedError):  # its name is there before it listens
+            store.connect(directory, PATIENCE_S).close()
+        except (FileNotFoundError, ConnectionRefusedError):  # the socket exists before the supervisor listens
             time.sleep(0.02)
+        else:
+            return
 
 
 @contextmanager
