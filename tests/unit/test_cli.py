@@ -1,5 +1,6 @@
 """The command line: bad input ends in one clear line and exit code 2."""
 
+import gc
 import json
 import os
 import re
@@ -291,6 +292,19 @@ def test_a_missing_package_names_the_extra_and_a_missing_module_of_ours_does_not
     )
     with pytest.raises(ModuleNotFoundError):
         Command("beamer.absent:function", "sim").run("beamer simulate", [])
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_collection_is_as_it_was_after_a_command_was_imported_or_could_not_be(enabled: bool) -> None:
+    before, frozen = gc.isenabled(), gc.get_freeze_count()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(PlatformError):
+            Command("tests_of_commands_absent.module:function", "sim").run("beamer simulate", [])
+        assert gc.isenabled() is enabled
+        assert gc.get_freeze_count() == frozen, "nothing was imported"
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def late_import() -> None:
