@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from multiprocessing import active_children
 from queue import Empty, SimpleQueue
@@ -53,10 +53,12 @@ def as_they_end(futures: Collection["Future[R]"]) -> Iterator["Future[R]"]:
         future.add_done_callback(ended.put)
     left = len(futures)
     while left:
-        with suppress(Empty):
+        try:
             future = ended.get(timeout=SIGNAL_CHECK_S)
-            left -= 1
-            yield future
+        except Empty:
+            continue
+        left -= 1
+        yield future
 
 
 @contextmanager
