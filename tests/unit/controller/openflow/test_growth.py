@@ -9,7 +9,7 @@ import pytest
 
 from beamer.testing.fabrics import star
 from controller import turns as slices
-from controller.openflow import session
+from controller.openflow import channel, session
 from controller.openflow.rules import JobRules
 from controller.openflow.testing import FakeSwitch
 from controller.testing import PATIENCE_S
@@ -19,7 +19,7 @@ from tests.unit.controller.openflow.test_driver import Bench, bench
 
 FABRIC = star(4)
 HOSTS = FABRIC.hosts
-FEW, MANY = 40, 160
+FEW, MANY = 20, 80  # jobs, a rule or more each; a slice is of 8
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +27,8 @@ def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE", 8)
     monkeypatch.setattr(session, "BATCH", 8)
     monkeypatch.setattr(session, "FLUSH_S", 0.001)
+    for name in ("SILENCE_S", "ANSWER_S"):  # all that both sides do is traced, which takes long
+        monkeypatch.setattr(channel, name, PATIENCE_S)
 
 
 def job(seq: int, connections: int = 1, klass: int = 2) -> JobRules:
@@ -41,7 +43,7 @@ def cost(before: Sequence[JobRules], after: Sequence[JobRules], connected: bool 
 
     async def scene(counting: Callable[[], AbstractContextManager[None]]) -> None:
         async with bench(FABRIC) as b:
-            b.patience_s = PATIENCE_S  # all that is done is traced, which takes long
+            b.patience_s = PATIENCE_S
             if connected:
                 b.connect(FakeSwitch(dpid=1))
                 b.driver.install(1, before)
