@@ -234,6 +234,9 @@ class SwitchDriver:
             self._log_end(address, first_of(group), name)
         except* asyncio.CancelledError:
             pass  # by `stop`, or to make room for another connection; asyncio's server would report it as a fault
+        except* Exception as group:  # Python 3.11.2 would say so only when the task is collected, if ever
+            fault = {"message": f"a fault while {name or address} was served", "exception": group}
+            asyncio.get_running_loop().call_exception_handler(fault)
         finally:
             self._connections.discard(task)
             self._unserved.pop(task, None)
