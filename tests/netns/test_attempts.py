@@ -79,6 +79,7 @@ def test_trainers_attach_to_a_restarted_agent_before_their_grace_is_over(cluster
     assert set.union(*seen.values()) == codepoints(klass)
 
 
+@pytest.mark.long
 def test_an_attempt_whose_agent_does_not_come_back_is_lost(cluster: Cluster) -> None:
     cluster.start(*SHORT_GRACE)
     trial = cluster.trial("s/t")
@@ -216,6 +217,7 @@ def test_containers_that_name_their_own_process_ids_get_nobody_marked(cluster: C
     assert cluster.classes()["s/good"] == klass
 
 
+@pytest.mark.long
 def test_a_stopped_trial_falls_silent_and_has_its_class_again_with_its_next_step(cluster: Cluster) -> None:
     cluster.start("--silence", "3")
     trial = cluster.trial("s/t", leased=False)
@@ -285,6 +287,7 @@ def test_leases_classes_and_marks_outlive_a_killed_controller(cluster: Cluster) 
     assert set.union(*seen.values()) == codepoints(classes["s/t"])
 
 
+@pytest.mark.long
 def test_trials_on_one_host_take_no_class_from_others(cluster: Cluster) -> None:
     cluster.start()
     for key in ("s/a", "s/b"):

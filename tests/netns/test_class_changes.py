@@ -371,6 +371,7 @@ def test_a_hundred_changes_of_a_saturated_connection(
         assert changed[0].bytes_per_s >= 0.9 * unchanged[0].bytes_per_s
 
 
+@pytest.mark.long
 def test_both_directions_of_a_connection_may_change_at_once(behind_a_switch: MakeBench, tmp_path: Path) -> None:
     bench = behind_a_switch(20_000_000, 1500)
     changes = 20

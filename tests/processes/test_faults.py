@@ -17,9 +17,10 @@ from eval.faults.kills import repeated_kills
 from eval.faults.site import ControllerProcess, ending, http_client
 from tests.support.tiers import long
 
-ALWAYS = {"kill-sqlite": 1, "kill-compacting": 1, "kill-postgresql": 1, "leader-stopped": 1, "disk-full": 1}
+ALWAYS = {"kill-sqlite": 1, "kill-postgresql": 1, "leader-stopped": 1, "disk-full": 1}
 """How often in every run. Input of all kinds that is garbage is tried there in `tests/unit/eval/fuzz`, a journal that is
-damaged or that two write to in `tests/unit/studies/journal`, one that is locked in `test_controller_leadership.py`.
+damaged, that two write to or whose compacting is cut off in `tests/unit/studies/journal`, one that is locked in
+`test_controller_leadership.py`.
 """
 MANY = {
     "damaged": 6,  # of 18 kinds; tests/unit/studies/journal/test_damage.py has all of them, without a controller

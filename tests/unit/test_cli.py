@@ -154,7 +154,7 @@ def test_a_refusal_of_a_process_imports_nothing_that_only_runs_need() -> None:
 
 def test_simulate_writes_what_it_prints(tmp_path: Path) -> None:
     outputs = ("--json", str(tmp_path / "f.json"), "--plot", str(tmp_path / "p.png"))
-    done = _run("-m", "beamer.cli", "simulate", "--policies", "fair,beamer", *outputs)  # as a process, from start to end
+    done = _beamer("simulate", "--policies", "fair,beamer", *outputs)
     assert done.returncode == 0, done.stderr
     runs = json.loads((tmp_path / "f.json").read_text())["runs"]
     assert [run["policy"] for run in runs] == ["fair", "beamer"]

@@ -20,7 +20,7 @@ from tests.support import plain_http
 from tests.support.tiers import long
 
 FABRIC = star(3)
-EXAMPLES = [8, *long(25)]  # of each operation, of each kind
+EXAMPLES = [4, *long(25)]  # of each operation, of each kind
 NAMES = {"study": "s", "stage": "r", "trial": "t", "attempt": "a", "rank": 0}
 REGISTERED = (
     ("/v1/studies/s", {}),

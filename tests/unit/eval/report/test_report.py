@@ -77,6 +77,7 @@ def shown(*kinds: tuple[str, str], config: ReportConfig | None = None, **section
     return list(exhibits(config, {name.replace("_", " "): one for name, one in sections.items()}, ROOT, parts))
 
 
+@pytest.mark.long
 def test_every_section_of_the_documents_is_on_the_page_and_has_its_figures(
     sections: Mapping[str, DocsSection], page: str
 ) -> None:
