@@ -5,9 +5,11 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 # The distribution's own Python where it will do, as it is built with profile-guided optimisation: one that was compiled without
-# takes up to twice as long for everything.
-PYTHON ?= $(shell /usr/bin/python3 -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-  && echo /usr/bin/python3 || echo python3)
+# takes up to twice as long for everything. On Debian it needs the package python3-venv. An active environment's comes first.
+PYTHON ?= $(if $(VIRTUAL_ENV)$(CONDA_PREFIX),python3,$(shell /usr/bin/python3 -c \
+  'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo python3))
+NAMED := $(filter-out file,$(origin PYTHON))
+WHICH := -c 'import sys; print(sys.base_prefix, sys.version.split()[0])'
 TORCH := torch==2.13.0
 # Tests of whole programs mostly wait, tests of modules mostly compute. Files that take long come first, so that no worker is
 # left with one at the end.
@@ -19,21 +21,27 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 # Where this is set, each program that a test starts compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-modules test-programs test-long check setup system packages compiled clean help
+.PHONY: demo test test-modules test-programs test-long check setup interpreter system packages compiled clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(VENV)/.ready  ## make the virtual environment in .venv
 
+interpreter:
+	@[ ! -L $(BIN)/python ] || $(BIN)/python -c '' 2>/dev/null || \
+	  { echo "the Python that $(VENV) was made with is gone: remove $(VENV), then start again" >&2; exit 2; }
+	@[ -z "$(NAMED)" ] || [ ! -x $(BIN)/python ] || [ "$$($(PYTHON) $(WHICH))" = "$$($(BIN)/python $(WHICH))" ] || \
+	  { echo "$(VENV) was made with another Python than $(PYTHON): remove $(VENV), then start again" >&2; exit 2; }
+
 # Most installed modules are never imported, so none is compiled ahead.
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.ready: pyproject.toml constraints.txt | interpreter
 	@command -v $(PYTHON) >/dev/null || { echo "python3 (3.11 or newer) not found: install it first" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 	  { [ "$(ROOT)" = yes ] && apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-venv; } >/dev/null || \
 	  { echo "python3-venv not found: apt-get install python3-venv" >&2; exit 2; }
-	@echo "setting up $(VENV) ..."
+	@echo "setting up $(VENV) with $(PYTHON) ($$($(PYTHON) --version)) ..."
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -234,7 +234,7 @@ class SwitchDriver:
             self._log_end(address, first_of(group), name)
         except* asyncio.CancelledError:
             pass  # by `stop`, or to make room for another connection; asyncio's server would report it as a fault
-        except* Exception as group:  # noqa: BLE001  # Python 3.11.2 would say so when the task is collected, if ever
+        except* Exception as group:  # noqa: BLE001  # an early 3.11 reports it only once the task is collected
             fault = {"message": f"a fault while {name or address} was served", "exception": group}
             asyncio.get_running_loop().call_exception_handler(fault)
         finally:

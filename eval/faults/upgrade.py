@@ -76,7 +76,7 @@ def two_programs(directory: Path) -> Iterator[Programs]:
     """Have controllers and agents that start within the context be the one program or the other."""
     (directory / "released").mkdir(parents=True)
     archive = subprocess.run(["git", "archive", RELEASED, *PACKAGES], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-    subprocess.run(["tar", "-x", "-C", directory / "released"], input=archive, check=True)
+    subprocess.run(["tar", "-xf", "-", "-C", directory / "released"], input=archive, check=True)
     (directory / "sitecustomize.py").write_text(f"PACKAGES = {PACKAGES}\n{CHOICE}")
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join((str(directory), *((before,) if before else ())))

@@ -40,7 +40,7 @@ def credentials(authority: Authority, tmp_path: Path) -> Credentials:
 
 @pytest.fixture
 def controller(request: pytest.FixtureRequest, credentials: Credentials, tmp_path: Path) -> Iterator[Served]:
-    """Serve; a parameter is `request_s`, within which a busy machine may not get through forty handshakes."""
+    """Serve. An indirect parameter is `request_s`; without one it is long, as handshakes take long on a busy machine."""
     limits = Limits(request_s=getattr(request, "param", int(PATIENCE_S)), connections=40, connections_per_address=40)
     with served(FABRIC, tmp_path / "journal.db", limits=limits, credentials=credentials) as controller:
         yield controller

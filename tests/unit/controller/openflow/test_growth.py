@@ -19,7 +19,7 @@ from tests.unit.controller.openflow.test_driver import Bench, bench
 
 FABRIC = star(4)
 HOSTS = FABRIC.hosts
-FEW, MANY = 20, 80  # jobs, a rule or more each; a slice is of 8
+FEW, MANY = 20, 80  # jobs, or connections of one
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE", 8)
     monkeypatch.setattr(session, "BATCH", 8)
     monkeypatch.setattr(session, "FLUSH_S", 0.001)
-    for name in ("SILENCE_S", "ANSWER_S"):  # all that both sides do is traced, which takes long
+    for name in ("SILENCE_S", "ANSWER_S"):
         monkeypatch.setattr(channel, name, PATIENCE_S)
 
 
@@ -43,7 +43,7 @@ def cost(before: Sequence[JobRules], after: Sequence[JobRules], connected: bool 
 
     async def scene(counting: Callable[[], AbstractContextManager[None]]) -> None:
         async with bench(FABRIC) as b:
-            b.patience_s = PATIENCE_S
+            b.patience_s = PATIENCE_S  # all that is done is traced, which takes long
             if connected:
                 b.connect(FakeSwitch(dpid=1))
                 b.driver.install(1, before)
@@ -59,8 +59,9 @@ async def settled(b: Bench) -> None:
     await b.until(lambda: b.driver._targets and b.driver._targets["s1"].generation == 2)
 
 
-def test_a_change_of_one_job_costs_as_much_among_many() -> None:
-    few, many = ([job(seq) for seq in range(1, count + 1)] for count in (FEW, MANY))
+@pytest.mark.parametrize("counts", [(FEW, MANY), *long(((2 * FEW, 2 * MANY),))], ids=str)
+def test_a_change_of_one_job_costs_as_much_among_many(counts: tuple[int, int]) -> None:
+    few, many = ([job(seq) for seq in range(1, count + 1)] for count in counts)
     costs = [cost(jobs, [replace(jobs[0], klass=5), *jobs[1:]]) for jobs in (few, many)]
     assert max(costs[1]) < 1.5 * max(costs[0])
     assert sum(costs[1]) < 1.5 * sum(costs[0])

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from beamer.network.events import Planned
 from beamer.network.plan import JobPlan
 from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered
 from beamer.studies.journal import store
+from beamer.studies.journal.chain import BEGINNING
 from beamer.studies.journal.migrating import configuration
-from beamer.studies.journal.store import Journal
+from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.studies.model import Profile, Rung, Worker
 
 EVENTS: tuple[Event, ...] = (
@@ -49,6 +51,26 @@ def test_replays_in_order_after_reopening(url: str, journal: Journal) -> None:
     reopened.append(EVENTS[0])
     assert tuple(reopened.replay()) == (*EVENTS, EVENTS[0])
     reopened.close()
+
+
+@pytest.mark.parametrize("steps", range(1, len(EVENTS) + 2))
+def test_compacting_that_is_cut_off_after_any_step_loses_nothing(
+    steps: int, url: str, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_DELETED_AT_ONCE", 1)
+    journal.append(*EVENTS[:3])
+    snapshot = JournalSnapshot(journal.head, "what came of the first three")
+    compacting = journal.compacting(snapshot)
+    for _ in range(steps):
+        next(compacting, None)
+    journal.append(EVENTS[3])
+    journal.close()
+    with closing(Journal(url)) as reopened:
+        assert reopened.snapshot() == snapshot
+        assert tuple(reopened.replay()) == EVENTS[3:]
+        for _ in reopened.compacting(JournalSnapshot(reopened.head, "what came of all")):
+            pass
+        assert list(reopened.rows_after(BEGINNING)) == []
 
 
 def test_append_of_nothing_writes_nothing(journal: Journal) -> None:
