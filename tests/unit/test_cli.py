@@ -302,7 +302,7 @@ def test_garbage_collection_is_as_it_was_after_a_command_was_imported_or_could_n
         with pytest.raises(PlatformError):
             Command("tests_of_commands_absent.module:function", "sim").run("beamer simulate", [])
         assert gc.isenabled() is enabled
-        assert gc.get_freeze_count() == frozen, "nothing was imported"
+        assert gc.get_freeze_count() <= frozen, "nothing was imported; what was exempt before may have been freed since"
     finally:
         (gc.enable if before else gc.disable)()
 

@@ -224,8 +224,8 @@ def test_agents_wait_long_for_a_silent_switch_and_not_for_a_lost_one(
         desk.switches.acknowledging = False
         desk.record(ConnectionsSeen(1000.0, AGENT[HOSTS[0]], (connection("mnist/b"),)))
         await until(lambda: bool(desk.switches.installed[-1][1]))
-        assert len(desk.sent) == 1
         if lost:
+            assert len(desk.sent) == 1
             for name in desk.switches.names:
                 desk.switches.lose(name)
         await until(lambda: len(desk.sent) == 2)
