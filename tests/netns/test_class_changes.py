@@ -408,7 +408,7 @@ def test_two_that_change_places(behind_a_switch: MakeBench) -> None:
     time.sleep(2)
     one.read(), two.read()
     waits_s, rounds = 0.5, 10
-    most_again = 2 * 2 * rounds  # one of each at each change: who waits for longer than TCP's time-out sends a packet again
+    most_again = 2 * 2 * rounds  # who waits for longer than TCP's time-out sends a packet again, with or without a change
 
     def measure() -> tuple[tuple[Reading, Reading], list[str]]:
         for _ in range(rounds):
@@ -416,12 +416,12 @@ def test_two_that_change_places(behind_a_switch: MakeBench) -> None:
                 changing.to(classes)
                 time.sleep(waits_s)
         found = one.read(), two.read()
-        return found, not_held(bench, sum(each.sent_again for each in found), most_again)
+        return found, not_held(bench, sum(each.sent_again for each in found), most_again - 1)
 
     after = until_valid(measure)
     print(after)
     assert all(each.longest_pause_s < 3 * waits_s for each in after), "it stands still while the other goes first"
-    assert sum(each.sent_again for each in after) <= most_again, "a change that lets a window overtake has hundreds sent again"
+    assert sum(each.sent_again for each in after) < most_again, "a change that lets a window overtake has hundreds sent again"
 
 
 @pytest.mark.parametrize("standing_s", [(2, 5), *long(((7, 4, 8, 3, 6),))], ids=str)
