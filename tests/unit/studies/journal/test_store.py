@@ -60,10 +60,10 @@ def test_compacting_that_is_cut_off_after_any_step_loses_nothing(
     monkeypatch.setattr(store, "_DELETED_AT_ONCE", 1)
     journal.append(*EVENTS[:3])
     snapshot = JournalSnapshot(journal.head, "what came of the first three")
+    journal.append(EVENTS[3])
     compacting = journal.compacting(snapshot)
     for _ in range(steps):
         next(compacting, None)
-    journal.append(EVENTS[3])
     journal.close()
     with closing(Journal(url)) as reopened:
         assert reopened.snapshot() == snapshot
