@@ -19,8 +19,8 @@ from typing import TypeVar
 
 E = TypeVar("E", bound=BaseException)
 
-MOST_SHOWN = 1000  # characters of a value in a message: enough for what a person wrote
-MOST_COMPARED = 256  # names with a misspelt one: each takes about 50 microseconds, and whoever answers others waits
+MAX_SHOWN = 1000  # characters of a value in a message: enough for what a person wrote
+MAX_COMPARED = 256  # names with a misspelt one: each takes about 50 microseconds, and whoever answers others waits
 
 
 class BeamerError(Exception):
@@ -89,12 +89,12 @@ def nearest(value: str, known: Iterable[str]) -> str:
 
 
 def hint(value: str, known: Iterable[str]) -> str:
-    """Return " (did you mean NAME?)" with the nearest of the first `MOST_COMPARED` known names, nothing if none is near."""
-    close = get_close_matches(value[:MOST_SHOWN], islice(known, MOST_COMPARED), n=1)
+    """Return " (did you mean NAME?)" with the nearest of the first `MAX_COMPARED` known names, nothing if none is near."""
+    close = get_close_matches(value[:MAX_SHOWN], islice(known, MAX_COMPARED), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def shortened(text: str, most: int = MOST_SHOWN) -> str:
+def shortened(text: str, most: int = MAX_SHOWN) -> str:
     """Return a text, of a longer one its first `most` characters and how many there were."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 

@@ -9,25 +9,25 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from beamer.studies.model import LEAST_WEIGHT, MOST_RUNG_TRIALS, MOST_SECONDS, MOST_STEPS, MOST_SYNC_BYTES, MOST_WEIGHT
+from beamer.studies.model import MAX_RUNG_TRIALS, MAX_SECONDS, MAX_STEPS, MAX_SYNC_BYTES, MAX_WEIGHT, MIN_WEIGHT
 from beamer.units import parse_size
 
-MOST_AMOUNT = 1e15
+MAX_AMOUNT = 1e15
 """The largest amount without a unit, such as a loss: three decimal places of it are exact to a tenth."""
 
-MOST_NODE_GPUS = 1024
+MAX_NODE_GPUS = 1024
 """GPUs of a node: more than ten times what the largest machines have. Policies keep tables with a column for each number."""
 
-MOST_CODE = 255
+MAX_EXIT_STATUS = 255
 """The largest exit status of a process."""
 
-Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)]
-PositiveSeconds = Annotated[float, Field(gt=0, le=MOST_SECONDS, allow_inf_nan=False)]
-Amount = Annotated[float, Field(ge=0, le=MOST_AMOUNT, allow_inf_nan=False)]
-PositiveAmount = Annotated[float, Field(gt=0, le=MOST_AMOUNT, allow_inf_nan=False)]
-AnyAmount = Annotated[float, Field(ge=-MOST_AMOUNT, le=MOST_AMOUNT, allow_inf_nan=False)]
-Weight = Annotated[float, Field(gt=0, ge=LEAST_WEIGHT, le=MOST_WEIGHT, allow_inf_nan=False)]
-Iterations = Annotated[int, Field(ge=1, le=MOST_STEPS)]
-Trials = Annotated[int, Field(ge=1, le=MOST_RUNG_TRIALS)]
-NodeGpus = Annotated[int, Field(ge=0, le=MOST_NODE_GPUS)]
-SyncBytes = Annotated[int, BeforeValidator(lambda value: parse_size(value, "bytes")), Field(le=MOST_SYNC_BYTES)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, Field(gt=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, le=MAX_AMOUNT, allow_inf_nan=False)]
+PositiveAmount = Annotated[float, Field(gt=0, le=MAX_AMOUNT, allow_inf_nan=False)]
+AnyAmount = Annotated[float, Field(ge=-MAX_AMOUNT, le=MAX_AMOUNT, allow_inf_nan=False)]
+Weight = Annotated[float, Field(gt=0, ge=MIN_WEIGHT, le=MAX_WEIGHT, allow_inf_nan=False)]
+Iterations = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+Trials = Annotated[int, Field(ge=1, le=MAX_RUNG_TRIALS)]
+NodeGpus = Annotated[int, Field(ge=0, le=MAX_NODE_GPUS)]
+SyncBytes = Annotated[int, BeforeValidator(lambda value: parse_size(value, "bytes")), Field(le=MAX_SYNC_BYTES)]

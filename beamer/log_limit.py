@@ -5,8 +5,8 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 
-MOST_DIFFERENCES, DIFFERENCES_AGAIN_S = 20, 3600.0  # of what peers of another version say, and how long each is said once
-MOST_KINDS = 4096  # that are remembered, the latest: a bound on memory
+MAX_DIFFERENCES, DIFFERENCES_AGAIN_S = 20, 3600.0  # of what peers of another version say, and how long each is said once
+MAX_KINDS = 4096  # that are remembered, the latest: a bound on memory
 _KIND_CHARACTERS = 60  # of a message, by which records of other libraries are told apart; addresses come later in them
 
 
@@ -24,7 +24,7 @@ class LogLimit:
         now = self._clock()
         times = self._logged.setdefault(kind, deque(maxlen=self._lines))
         self._logged.move_to_end(kind)
-        if len(self._logged) > MOST_KINDS:
+        if len(self._logged) > MAX_KINDS:
             self._logged.popitem(last=False)
         if len(times) == self._lines and now - times[0] < self._period_s:
             return False
@@ -53,7 +53,7 @@ class VariedLogLimit:
             since, logged = now, set()
         self._logged[kind] = since, logged
         self._logged.move_to_end(kind)
-        if len(self._logged) > MOST_KINDS:
+        if len(self._logged) > MAX_KINDS:
             self._left_out.pop(self._logged.popitem(last=False)[0], None)
         if variant in logged or len(logged) >= self._variants:
             self._left_out[kind] = self.left_out(kind) + 1

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-_MOST_BYTES = 1024  # of the line
+_MAX_BYTES = 1024  # of the line
 # Fields, counted after the command's name, which may hold anything
 _STATE, _PARENT, _USER_TICKS, _KERNEL_TICKS, _THREADS, _STARTED = 0, 1, 11, 12, 17, 19
 
@@ -25,7 +25,7 @@ def process_stat(path: str) -> ProcessStat | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # pathlib takes twice as long, and all processes are read so
         try:
-            data = os.read(descriptor, _MOST_BYTES)
+            data = os.read(descriptor, _MAX_BYTES)
         finally:
             os.close(descriptor)
     except OSError:  # ended, perhaps while it was being read

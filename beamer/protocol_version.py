@@ -31,7 +31,7 @@ HEADER = "Beamer-Protocol"
 LINE_KEY = "protocol"
 """Where peers that exchange lines of JSON say their version: supervisors, and clients that attach at an agent."""
 
-_MOST_HEADER_CHARACTERS = 1024
+_MAX_HEADER_CHARACTERS = 1024
 _ITEM = re.compile(r"[1-9]\d{0,5}(;\s*[a-z][a-z0-9_.*-]*=\d{1,15})*")
 
 
@@ -60,7 +60,7 @@ def parse_header(text: str | None) -> PeerProtocol:
     """Return what a header says, version 1 where there is none. Raises `InputError` for another text."""
     if text is None:
         return PeerProtocol()
-    if len(text) > _MOST_HEADER_CHARACTERS or not _ITEM.fullmatch(text):
+    if len(text) > _MAX_HEADER_CHARACTERS or not _ITEM.fullmatch(text):
         raise InputError(HEADER, text, "a version such as 2, or one with limits such as 2;body_bytes=524288")
     version, *limits = text.split(";")
     return PeerProtocol(int(version), {name: int(value) for name, _, value in (one.strip().partition("=") for one in limits)})

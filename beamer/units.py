@@ -10,7 +10,7 @@ _SIZE = {
     "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-MOST_DIGITS = 30  # of an amount: what is longer is no rate and no size
+MAX_DIGITS = 30  # of an amount: what is longer is no rate and no size
 _QUANTITY = re.compile(r"\s*([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -26,7 +26,7 @@ def _parse(text: str | int | float, table: dict[str, int], field: str, expected:
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     unit = match.group(2).lower() if match else ""
     scale = table.get(unit) if unit else 1
-    if match is None or scale is None or len(match.group(1)) > MOST_DIGITS:
+    if match is None or scale is None or len(match.group(1)) > MAX_DIGITS:
         raise InputError(field, text, expected)
     amount = match.group(1).replace("_", "")
     return int(amount) * scale if amount.isdecimal() else round(float(amount) * scale)

@@ -16,8 +16,8 @@ from beamer.validation import UNKNOWN_KEY
 
 T = TypeVar("T")
 
-MOST_NAMED = 20  # unknown fields of a message that are named
-MOST_NAME_CHARACTERS = 100  # of each: the peer has chosen it, and logs remember what they have said
+MAX_NAMED = 20  # unknown fields of a message that are named
+MAX_NAME_CHARACTERS = 100  # of each: the peer has chosen it, and logs remember what they have said
 _UNKNOWN_KIND = "union_tag_invalid"
 _ALL = "__all__"  # pydantic's name for each element
 
@@ -60,11 +60,11 @@ def decode(adapter: TypeAdapter[T], text: str | bytes, version: int) -> Decoded[
 
 
 def unknown_names(error: ValidationError) -> tuple[str, ...]:
-    """Return the names of the fields and kinds that are unknown in a message, each once, at most `MOST_NAMED`.
+    """Return the names of the fields and kinds that are unknown in a message, each once, at most `MAX_NAMED`.
 
     Of a long name there is the beginning.
     """
-    return tuple(dict.fromkeys(shortened(name, MOST_NAME_CHARACTERS) for name in _names(error)))[:MOST_NAMED]
+    return tuple(dict.fromkeys(shortened(name, MAX_NAME_CHARACTERS) for name in _names(error)))[:MAX_NAMED]
 
 
 def _names(error: ValidationError) -> Iterable[str]:

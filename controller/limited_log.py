@@ -9,23 +9,23 @@ import structlog
 from beamer.errors import shortened
 from beamer.log_limit import VariedLogLimit
 
-MOST_LOGGED = 20  # variants of an event of a peer that are logged within `AGAIN_S`: more of them say nothing new
-MOST_OF_ALL = 500  # of an event that is nobody's: one a trial, in a search that loses many
+MAX_LOGGED = 20  # variants of an event of a peer that are logged within `AGAIN_S`: more of them say nothing new
+MAX_LOGGED_OF_ALL = 500  # of an event that is nobody's: one a trial, in a search that loses many
 AGAIN_S = 3600.0
-MOST_CHARACTERS = 200  # of a text that a peer has chosen
+MAX_CHARACTERS = 200  # of a text that a peer has chosen
 
 log = structlog.get_logger("beamer-controller")
 
 
 class LimitedLog:
-    """Logs events by peer: each variant once in `AGAIN_S`, `MOST_LOGGED` of them. clock: seconds.
+    """Logs events by peer: each variant once in `AGAIN_S`, `MAX_LOGGED` of them. clock: seconds.
 
     Events are constants of the program, and peers those that the fabric names, or None: both are few.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._of_peers = VariedLogLimit(MOST_LOGGED, AGAIN_S, clock)
-        self._of_all = VariedLogLimit(MOST_OF_ALL, AGAIN_S, clock)
+        self._of_peers = VariedLogLimit(MAX_LOGGED, AGAIN_S, clock)
+        self._of_all = VariedLogLimit(MAX_LOGGED_OF_ALL, AGAIN_S, clock)
 
     def warning(self, event: str, peer: str | None, variant: Hashable = None, **what: Any) -> None:
         """Log that something is not as it should be."""
@@ -40,5 +40,5 @@ class LimitedLog:
         limit = self._of_all if peer is None else self._of_peers
         left_out = limit.left_out(kind)
         if limit.take(kind, variant):
-            shown = {name: shortened(one, MOST_CHARACTERS) if isinstance(one, str) else one for name, one in what.items()}
+            shown = {name: shortened(one, MAX_CHARACTERS) if isinstance(one, str) else one for name, one in what.items()}
             write(event, **shown, **({"left_out": left_out} if left_out else {}))

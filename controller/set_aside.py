@@ -16,7 +16,7 @@ from beamer.studies.records import TrialRecord
 from beamer.studies.tracker import Tracker
 from controller.limited_log import LimitedLog
 
-MOST_TRIES = 64  # of a search: two culprits among 4 096 jobs of 100 studies take about 50, each as long as a decision
+MAX_TRIES = 64  # of a search: two culprits among 4 096 jobs of 100 studies take about 50, each as long as a decision
 
 Group = tuple[str, ...]
 
@@ -62,7 +62,7 @@ class _Questions:
         return not planned
 
 
-def culprits(studies: Sequence[Group], tries: int = MOST_TRIES) -> Search:
+def culprits(studies: Sequence[Group], tries: int = MAX_TRIES) -> Search:
     """Search for jobs without which all others can be planned; none where no such are found in so many tries.
 
     studies: the jobs of each, in order of their start. Studies are halved until those that fail are found, then their jobs:

@@ -30,7 +30,7 @@ from eval.network.cells import Cell
 from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
 
 CONFIG = Path(__file__).parent / "configs" / "emulation.yaml"
-MOST_DISAGREEMENT = 0.10  # of an emulated mean, relative to the simulated one
+MAX_DISAGREEMENT = 0.10  # of an emulated mean, relative to the simulated one
 RUNS = 3  # of a work under a policy, at most
 SHIPPED_SEED = 0  # of the shipped scenario, drawn from the config's base
 
@@ -118,9 +118,9 @@ def _emulated(work: ScenarioDocument, policy: str) -> RunDocument:
 def _disagreement(relative: float) -> str:
     """Return in words how far an emulated mean is from the simulated one, if farther than it is to be."""
     off = relative - 1
-    if abs(off) <= MOST_DISAGREEMENT:
+    if abs(off) <= MAX_DISAGREEMENT:
         return ""
-    return f"{abs(off):.1%} {'above' if off > 0 else 'below'} simulated (bound {MOST_DISAGREEMENT:.0%})"
+    return f"{abs(off):.1%} {'above' if off > 0 else 'below'} simulated (bound {MAX_DISAGREEMENT:.0%})"
 
 
 def _until_kept_up(emulate: Callable[[], RunDocument]) -> RunDocument:

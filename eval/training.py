@@ -27,7 +27,7 @@ from topologies.emulation.searches import with_stand_ins
 
 CONFIG = Path(__file__).parent / "configs" / "training.yaml"
 SCENARIOS = Path(beamer.workloads.__file__).parent / "scenarios"
-MOST_RUNS = 3  # of a repetition: an invalid run is repeated, and the last one counts
+MAX_RUNS = 3  # of a repetition: an invalid run is repeated, and the last one counts
 KEPT = ("mean_search_s", "mean_sct_s", "end_s", "class_share_min", "dropped_share", "findings")
 KEPT_OF_SIMULATED = ("mean_search_s", "mean_sct_s", "end_s")
 
@@ -154,7 +154,7 @@ def repeated(config: TrainingConfig, console: Console, keep: Callable[[TrainingS
     for repetition in range(1, config.repetitions + 1):
         for who in config.pairs:
             gpu, network = policies_of(who)
-            for _ in range(MOST_RUNS):
+            for _ in range(MAX_RUNS):
                 (run,) = emulated_figures(SCENARIOS / config.scenario, "--gpu-policy", gpu, "--policies", network)
                 if not run["findings"]:
                     break

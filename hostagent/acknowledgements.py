@@ -14,7 +14,7 @@ from typing import Any
 
 from beamer.errors import PlatformError
 from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS
-from hostagent.nftables import LONGEST_WITHOUT_DATA, WITHOUT_DATA, nft, removal
+from hostagent.nftables import MAX_WITHOUT_DATA, WITHOUT_DATA, nft, removal
 from hostagent.rate_limited_log import RateLimitedLog
 from hostagent.tree import class_id
 
@@ -64,7 +64,7 @@ def _chains(interface: str) -> dict[str, tuple[str, ...]]:
         "leaving": (
             f'oifname != "{interface}" accept',
             f"ip dscp {ACKNOWLEDGEMENT} ip dscp set 0",
-            f"ip length > {LONGEST_WITHOUT_DATA} accept",
+            f"ip length > {MAX_WITHOUT_DATA} accept",
             f"ip dscp != {{ {', '.join(map(str, CODEPOINTS))} }} accept",
             "tcp flags fin,syn,rst accept",
             *(f"{each} goto acknowledgement" for each in WITHOUT_DATA),

@@ -6,7 +6,7 @@ connection, with the process itself even if a child holds the connection open, a
 worker: then the older one gets an `error`, as a sign not to come back.
 
 From version 2 on the line has `"protocol": VERSION`, and so has the answer to it: see `beamer.protocol_version`. A process says
-no more than that, so that there is no other limit than `MOST_LINE_BYTES`.
+no more than that, so that there is no other limit than `MAX_LINE_BYTES`.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from beamer.errors import InputError
 from beamer.network.protocol import WorkerLease
 from beamer.protocol_version import FIRST_VERSION, LINE_KEY, PROTOCOL_VERSION, check_version, version_of_line
-from beamer.studies.model import MOST_RANK, Process, check_name
+from beamer.studies.model import MAX_RANK, Process, check_name
 from beamer.validation import input_error
 from beamer.versioned_messages import Decoded, decode
 from hostagent.procfs import Procfs
 from hostagent.rate_limited_log import RateLimitedLog
 
-MOST_PER_USER = 256  # several times the workers that a host has GPUs for
+MAX_PER_USER = 256  # several times the workers that a host has GPUs for
 _FULL_USERS = 16  # users with as many connections as one may have: fewer of them do not keep the others out
-MOST_CONNECTIONS = _FULL_USERS * MOST_PER_USER
-MOST_LINE_BYTES = 4096
+MAX_CONNECTIONS = _FULL_USERS * MAX_PER_USER
+MAX_LINE_BYTES = 4096
 LINE_PATIENCE_S = 5.0
 _DESCRIPTORS_EACH = 2  # of a lease: its connection and its process
 _OTHER_DESCRIPTORS = 512  # what else an agent opens
@@ -63,7 +63,7 @@ class AttachRequest(BaseModel):
 
     study: str
     trial: str
-    rank: int = Field(ge=0, le=MOST_RANK)
+    rank: int = Field(ge=0, le=MAX_RANK)
     run: str | None = None
     protocol: int = Field(default=FIRST_VERSION, ge=FIRST_VERSION)
 
@@ -183,7 +183,7 @@ class AttachServer:
         self._proc = Procfs()
         self._leases: dict[tuple[str, str, int], tuple[WorkerLease, _Peer]] = {}
         self._connections: Counter[int] = Counter()  # by user
-        self._most_connections = MOST_CONNECTIONS
+        self._most_connections = MAX_CONNECTIONS
         self._limited_log = RateLimitedLog(log)
 
     @property
@@ -193,10 +193,10 @@ class AttachServer:
 
     async def serve(self, sock: socket.socket) -> None:
         """Take in processes that connect to `sock` until cancelled."""
-        wanted = _OTHER_DESCRIPTORS + _DESCRIPTORS_EACH * MOST_CONNECTIONS
+        wanted = _OTHER_DESCRIPTORS + _DESCRIPTORS_EACH * MAX_CONNECTIONS
         allowed = (_allow_descriptors(wanted) - _OTHER_DESCRIPTORS) // _DESCRIPTORS_EACH
         self._most_connections = max(allowed, _FULL_USERS)
-        server = await asyncio.start_unix_server(self._serve_one, sock=sock, limit=MOST_LINE_BYTES)
+        server = await asyncio.start_unix_server(self._serve_one, sock=sock, limit=MAX_LINE_BYTES)
         async with server:
             await server.serve_forever()
 
@@ -312,7 +312,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
     except TimeoutError as error:
         raise InputError("line", "nothing", f"one line of JSON within {LINE_PATIENCE_S:g} s") from error
     except ValueError as error:
-        raise InputError("line", "more", f"one line of at most {MOST_LINE_BYTES} bytes") from error
+        raise InputError("line", "more", f"one line of at most {MAX_LINE_BYTES} bytes") from error
 
 
 async def _until_heard(reader: asyncio.StreamReader, peer: _Peer) -> None:

@@ -32,7 +32,7 @@ agent that starts makes a new one."""
 _CONTROLLER_HELP = """Where the controller listens: ws://HOST:PORT, or wss://HOST:PORT for TLS. Several, separated by commas,
 where one of them leads."""
 _CA_HELP = "Certificates of the authorities that controllers' certificates are trusted by, PEM. Default: the system's."
-_MOST_CONTROLLERS = 16  # above any number that agree on a leader
+_MAX_CONTROLLERS = 16  # above any number that agree on a leader
 
 
 log = logging.getLogger("beamer.hostagent")
@@ -83,8 +83,8 @@ def parse_urls(text: str) -> tuple[str, ...]:
             good = False
         if not good:
             raise InputError("--controller", url, "ws://HOST:PORT or wss://HOST:PORT, several separated by commas")
-    if len(urls) > _MOST_CONTROLLERS or len(set(urls)) < len(urls):
-        raise InputError("--controller", text, f"at most {_MOST_CONTROLLERS} controllers, each once")
+    if len(urls) > _MAX_CONTROLLERS or len(set(urls)) < len(urls):
+        raise InputError("--controller", text, f"at most {_MAX_CONTROLLERS} controllers, each once")
     return urls
 
 

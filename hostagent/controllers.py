@@ -19,7 +19,7 @@ from beamer.errors import InputError, first_of
 from beamer.network.message_limits import REPORT_LIMITS_OF_VERSION_1
 from beamer.network.protocol import ReportLimits
 from beamer.protocol_version import HEADER, check_version, format_header, parse_header
-from hostagent.limits import MOST_MESSAGE_BYTES
+from hostagent.limits import MAX_MESSAGE_BYTES
 from hostagent.rate_limited_log import RateLimitedLog
 from hostagent.tls import connection_failure
 
@@ -157,5 +157,5 @@ class ControllerLink:
             ping_timeout=_PING_ANSWER_S,
             compression=None,  # nor anything that grows when it is unpacked
             proxy=None,
-            max_size=MOST_MESSAGE_BYTES,
+            max_size=MAX_MESSAGE_BYTES,
         )

@@ -23,7 +23,7 @@ Where a queue that is served takes longer, it sends a window again; to wait long
 An end that receives data waits for twice as long: what acknowledges its own may travel with such data, behind others of their
 class.
 """
-MOST_S = 3.0
+MAX_DRAINING_S = 3.0
 """For how long a connection drains at most: one that is served at a trickle is to have its new class."""
 
 
@@ -73,7 +73,7 @@ class Drain:
         if found.acked != self._at_ack.acked:
             self._acked_s, self._at_ack = now_s, found
         patience_s = STARVED_S if found.received == self._at_ack.received else 2 * STARVED_S
-        is_patient = now_s - self._acked_s < patience_s and now_s - self._began_s < MOST_S
+        is_patient = now_s - self._acked_s < patience_s and now_s - self._began_s < MAX_DRAINING_S
         if is_patient and not (self._is_held and found.is_idle):
             return False
         mark(self._sock, self.wanted)

@@ -22,7 +22,7 @@ from hostagent.tree import Tree
 
 # Reading a whole tree costs several times what its counters cost: each port's is read once in so many reports.
 WHOLE_TREE_EVERY = 20
-_MOST_NAMED = 5  # interfaces in an error: enough to see what they have in common
+_MAX_NAMED = 5  # interfaces in an error: enough to see what they have in common
 _ABSENT = 0  # no interface's index
 _NOTHING = ClassCount(0, 0, 0, 0)
 
@@ -244,8 +244,8 @@ def _collecting(failed: dict[str, str], interface: str) -> Iterator[None]:
 
 def _incomplete(failed: Mapping[str, str]) -> PlatformError:
     named = [reason if name in reason else f"{name}: {reason}" for name, reason in sorted(failed.items())]
-    more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-    return PlatformError("; ".join(named[:_MOST_NAMED]) + more, "everything else was applied, and this is tried again")
+    more = f"; and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
+    return PlatformError("; ".join(named[:_MAX_NAMED]) + more, "everything else was applied, and this is tried again")
 
 
 def _counter(klass: int | None, ids: tuple[int, ...], counts: dict[int, ClassCount]) -> ClassCounter:

@@ -11,7 +11,7 @@ from hostagent.state import StateDirectory
 
 DEFAULT_DURATION_S = 60.0  # of a lease: time to start a controller or an agent again; a switch's idle rule stays as long
 RENEWALS = 20  # within a lease's duration: at least 95 % of it is left when the controller ends
-_LEAST_WAIT_S = 0.01  # before the next check of a lease that is about to end
+_MIN_WAIT_S = 0.01  # before the next check of a lease that is about to end
 
 
 def now() -> float:
@@ -93,4 +93,4 @@ class HeldQueueLease:
     def wait_s(self) -> float:
         """Return the seconds until the lease is due for a renewal or over, whichever comes first."""
         renewal_s = self.duration_s / RENEWALS
-        return renewal_s if self._until is None else min(renewal_s, max(self._until - now(), _LEAST_WAIT_S))
+        return renewal_s if self._until is None else min(renewal_s, max(self._until - now(), _MIN_WAIT_S))

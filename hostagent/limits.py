@@ -8,32 +8,32 @@ from pydantic_core import from_json
 from beamer.errors import InputError
 from beamer.network.message_limits import class_count
 from beamer.network.plan import check_queues
-from beamer.network.protocol import MOST_NAME, Assignment, AssignmentLimits, LocalWorker, Port
-from beamer.studies.model import MOST_RANK
+from beamer.network.protocol import MAX_KEY_CHARACTERS, Assignment, AssignmentLimits, LocalWorker, Port
+from beamer.studies.model import MAX_RANK
 from beamer.units import ETHERNET_HEADER
 
-MOST_MESSAGE_BYTES = 4 * 2**20  # some four times what MOST_WORKERS take, with as much again for connections
-MOST_PORTS = 1024  # above what the largest switches have
-MOST_WORKERS = 4096  # as many as can attach
-MOST_CONNECTIONS = 2**15  # eight for each of the workers: of those of one host that cross the network
-MOST_ADDRESSES = 2**16  # of hosts, above what any fabric of one controller has
-MOST_CLASSES = 2**16  # on all ports together: each takes the kernel a request, so that these take some seconds
-MOST_RATE_BPS = 10**13  # above any interface; the kernel counts in bytes and 64 bits
-MOST_PORT_FRAME_BYTES = 2**16 + ETHERNET_HEADER  # the loopback's, above any other interface's
-MOST_INTERFACE_CHARACTERS = 15  # IFNAMSIZ less the zero at the end
-_MOST_PID = 2**22  # PID_MAX_LIMIT
-_MOST_INTEGER = 2**63  # what other programs can read of JSON's integers
+MAX_MESSAGE_BYTES = 4 * 2**20  # some four times what MAX_WORKERS take, with as much again for connections
+MAX_PORTS = 1024  # above what the largest switches have
+MAX_WORKERS = 4096  # as many as can attach
+MAX_CONNECTIONS = 2**15  # eight for each of the workers: of those of one host that cross the network
+MAX_ADDRESSES = 2**16  # of hosts, above what any fabric of one controller has
+MAX_CLASSES = 2**16  # on all ports together: each takes the kernel a request, so that these take some seconds
+MAX_RATE_BPS = 10**13  # above any interface; the kernel counts in bytes and 64 bits
+MAX_PORT_FRAME_BYTES = 2**16 + ETHERNET_HEADER  # the loopback's, above any other interface's
+MAX_INTERFACE_CHARACTERS = 15  # IFNAMSIZ less the zero at the end
+_MAX_PID = 2**22  # PID_MAX_LIMIT
+_MAX_INTEGER = 2**63  # what other programs can read of JSON's integers
 _NO_INTERFACE = ("", ".", "..")
-_MOST_ELEMENTS = {"ports": MOST_PORTS, "workers": MOST_WORKERS, "connections": MOST_CONNECTIONS, "addresses": MOST_ADDRESSES}
-_MOST_KEYS = 16  # twice what an assignment or any part of it has
+_MAX_ELEMENTS = {"ports": MAX_PORTS, "workers": MAX_WORKERS, "connections": MAX_CONNECTIONS, "addresses": MAX_ADDRESSES}
+_MAX_KEYS = 16  # twice what an assignment or any part of it has
 
 ASSIGNMENT_LIMITS = AssignmentLimits(
-    message_bytes=MOST_MESSAGE_BYTES,
-    ports=MOST_PORTS,
-    workers=MOST_WORKERS,
-    connections=MOST_CONNECTIONS,
-    addresses=MOST_ADDRESSES,
-    classes=MOST_CLASSES,
+    message_bytes=MAX_MESSAGE_BYTES,
+    ports=MAX_PORTS,
+    workers=MAX_WORKERS,
+    connections=MAX_CONNECTIONS,
+    addresses=MAX_ADDRESSES,
+    classes=MAX_CLASSES,
 )
 """What an agent says of its limits."""
 
@@ -49,15 +49,15 @@ def check_shape(frame: str | bytes) -> None:
         raise InputError("message", frame[:80], f"JSON ({error})") from error
     if not isinstance(content, dict):
         raise InputError("message", frame[:80], "an object")
-    for field, most in _MOST_ELEMENTS.items():
+    for field, most in _MAX_ELEMENTS.items():
         if isinstance(content.get(field), list):
             _at_most(field, content[field], most)
     parts: list[object] = [content]
     while parts:
         part = parts.pop()
         if isinstance(part, dict):
-            if len(part) > _MOST_KEYS:
-                raise InputError("message", f"an object of {len(part)} keys", f"at most {_MOST_KEYS}")
+            if len(part) > _MAX_KEYS:
+                raise InputError("message", f"an object of {len(part)} keys", f"at most {_MAX_KEYS}")
             parts += part.values()
         elif isinstance(part, list):
             parts += part
@@ -65,8 +65,8 @@ def check_shape(frame: str | bytes) -> None:
 
 def check_limits(assignment: Assignment) -> None:
     """Raise `InputError` naming the field of `assignment` that no host can carry out."""
-    _within("generation", assignment.generation, 0, _MOST_INTEGER - 1)
-    for field, most in _MOST_ELEMENTS.items():
+    _within("generation", assignment.generation, 0, _MAX_INTEGER - 1)
+    for field, most in _MAX_ELEMENTS.items():
         _at_most(field, getattr(assignment, field), most)
     check_queues(assignment.queues)
     for port in assignment.ports:
@@ -77,27 +77,27 @@ def check_limits(assignment: Assignment) -> None:
     for worker in assignment.workers:
         _check_worker(worker)
     classes = class_count(assignment)
-    if classes > MOST_CLASSES:
-        raise InputError("ports", classes, f"at most {MOST_CLASSES} classes on all of them together")
+    if classes > MAX_CLASSES:
+        raise InputError("ports", classes, f"at most {MAX_CLASSES} classes on all of them together")
 
 
 def _check_port(port: Port) -> None:
     name = port.interface
     # What the kernel takes for a name (net/core/dev.c, dev_valid_name).
     odd = any(character in "/:\0" or character.isspace() for character in name)
-    if name in _NO_INTERFACE or len(name.encode(errors="replace")) > MOST_INTERFACE_CHARACTERS or odd:
-        raise InputError("ports.interface", name[:80], f"the name of an interface, 1 to {MOST_INTERFACE_CHARACTERS} characters")
-    if port.rate_bps > MOST_RATE_BPS:
-        raise InputError(f"ports[{name}].rate_bps", port.rate_bps, f"a rate of at most {MOST_RATE_BPS} bit/s")
-    _within(f"ports[{name}].frame_bytes", port.frame_bytes, 1, MOST_PORT_FRAME_BYTES)
+    if name in _NO_INTERFACE or len(name.encode(errors="replace")) > MAX_INTERFACE_CHARACTERS or odd:
+        raise InputError("ports.interface", name[:80], f"the name of an interface, 1 to {MAX_INTERFACE_CHARACTERS} characters")
+    if port.rate_bps > MAX_RATE_BPS:
+        raise InputError(f"ports[{name}].rate_bps", port.rate_bps, f"a rate of at most {MAX_RATE_BPS} bit/s")
+    _within(f"ports[{name}].frame_bytes", port.frame_bytes, 1, MAX_PORT_FRAME_BYTES)
 
 
 def _check_worker(worker: LocalWorker) -> None:
     # No more than reports can say of it: a worker that was taken in and could not be reported would end the agent.
-    if len(worker.job) > MOST_NAME or not worker.job.isprintable():
-        raise InputError("workers.job", worker.job[:80], f"at most {MOST_NAME} printable characters")
-    _within(f"workers[{worker.job}].rank", worker.rank, 0, MOST_RANK)
-    _within(f"workers[{worker.job}].process.pid", worker.process.pid, 0, _MOST_PID)
+    if len(worker.job) > MAX_KEY_CHARACTERS or not worker.job.isprintable():
+        raise InputError("workers.job", worker.job[:80], f"at most {MAX_KEY_CHARACTERS} printable characters")
+    _within(f"workers[{worker.job}].rank", worker.rank, 0, MAX_RANK)
+    _within(f"workers[{worker.job}].process.pid", worker.process.pid, 0, _MAX_PID)
 
 
 def _within(field: str, value: int, least: int, most: int) -> None:

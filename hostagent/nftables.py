@@ -9,7 +9,7 @@ _PATIENCE_S = 2.0
 _IP_HEADER, _WORD = 20, 4  # bytes; TCP counts its header in words
 _TCP_HEADERS = range(5, 16)
 
-LONGEST_WITHOUT_DATA = _IP_HEADER + _WORD * _TCP_HEADERS[-1]
+MAX_WITHOUT_DATA = _IP_HEADER + _WORD * _TCP_HEADERS[-1]
 """Bytes of the longest TCP packet that has no data, without IP options."""
 WITHOUT_DATA = tuple(f"ip length {_IP_HEADER + _WORD * words} tcp doff {words}" for words in _TCP_HEADERS)
 """What matches TCP packets that end with their header: a rule each.

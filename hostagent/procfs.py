@@ -10,7 +10,7 @@ from beamer.process_stat import process_stat
 
 _NAMESPACE = re.compile(r"(?:pid|net):\[(\d+)\]")
 _GONE = FileNotFoundError, ProcessLookupError, PermissionError  # the last where /proc hides others' processes
-_MOST_BYTES = 4096  # of a file read here: what a process's control groups stay below
+_MAX_BYTES = 4096  # of a file read here: what a process's control groups stay below
 
 
 class ProcessStatus(NamedTuple):
@@ -79,7 +79,7 @@ class Procfs:
         except _GONE:
             return None
         try:
-            return os.read(file, _MOST_BYTES)
+            return os.read(file, _MAX_BYTES)
         except _GONE:
             return None
         finally:

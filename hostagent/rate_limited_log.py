@@ -8,7 +8,7 @@ from beamer.errors import shortened
 from beamer.log_limit import VariedLogLimit
 
 _AGAIN_S = 60.0  # after which the same is said again
-_MOST_TEXTS = 5  # of a kind within that time: enough for failures that alternate, few where another program chooses the text
+_MAX_TEXTS = 5  # of a kind within that time: enough for failures that alternate, few where another program chooses the text
 
 
 class RateLimitedLog:
@@ -16,7 +16,7 @@ class RateLimitedLog:
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
-        self._limit = VariedLogLimit(_MOST_TEXTS, _AGAIN_S, clock)
+        self._limit = VariedLogLimit(_MAX_TEXTS, _AGAIN_S, clock)
 
     def add(self, kind: str, what: object, level: int = logging.ERROR, error: BaseException | None = None) -> None:
         """Log `what` unless it, or much else of its kind, was logged within the last minute; with `error`'s traceback."""

@@ -18,14 +18,14 @@ from beamer.network.codepoints import CODEPOINTS
 from beamer.network.connection import Connection
 from beamer.network.protocol import LocalWorker, WorkerBytes, WorkerId
 from hostagent.diagnostics import Diagnostics, TcpSocket, bytes_sent
-from hostagent.draining import MOST_S, Drain, begin
+from hostagent.draining import MAX_DRAINING_S, Drain, begin
 from hostagent.holding import HOLD_MARK, HoldRule, release
 from hostagent.members import Member, Place, WorkerProcesses, place_of
 from hostagent.process import UNMARKED, Mark, borrow, is_tcp, mark, mark_of, socket_descriptors
 from hostagent.procfs import Procfs
 from hostagent.tree import is_managed
 
-MOST_DRAINING = 256  # connections on their way to a mark, each with a descriptor; others are marked at once
+MAX_DRAINING = 256  # connections on their way to a mark, each with a descriptor; others are marked at once
 
 
 @dataclass
@@ -336,8 +336,8 @@ class SocketTable:
                 return 0
             with ExitStack() as closing:
                 closing.enter_context(borrowed)
-                may_wait = inode not in self._failed and len(self._draining) < MOST_DRAINING
-                if may_wait and mark_of(borrowed) != wanted and self._hold_rule.ensure(self._clock(), MOST_S):
+                may_wait = inode not in self._failed and len(self._draining) < MAX_DRAINING
+                if may_wait and mark_of(borrowed) != wanted and self._hold_rule.ensure(self._clock(), MAX_DRAINING_S):
                     now_s = self._clock()  # that may have taken some time
                     drain = begin(borrowed, wanted, now_s)
                     if drain is not None:

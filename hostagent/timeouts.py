@@ -21,7 +21,7 @@ A whole number of every kernel's ticks, which it counts in, and of nobody else's
 """
 
 _TCP_RTO_MAX_MS = 44  # since Linux 6.15
-_MOST_MS, _BOUND_MS = 120_000, int(1000 * RTO_MAX_S)
+_KERNEL_RTO_MAX_MS, _BOUND_MS = 120_000, int(1000 * RTO_MAX_S)
 _GIVE_UP_MS = 86_400_000
 _RETRIES, _KERNELS_RETRIES = Path("/proc/sys/net/ipv4/tcp_retries2"), 15  # time-outs until a connection is given up
 
@@ -33,7 +33,7 @@ def bound(sock: socket.socket) -> None:
     there may be, or the program keep-alive probes without a time to give up, and where the kernel cannot.
     """
     with suppress(OSError):
-        if _get(sock, _TCP_RTO_MAX_MS) != _MOST_MS:
+        if _get(sock, _TCP_RTO_MAX_MS) != _KERNEL_RTO_MAX_MS:
             return
         if not _get(sock, socket.TCP_USER_TIMEOUT):
             keeps_alive = sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -48,7 +48,7 @@ def restore(sock: socket.socket) -> None:
     with suppress(OSError):
         if _get(sock, _TCP_RTO_MAX_MS) != _BOUND_MS:
             return
-        sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, _MOST_MS)
+        sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, _KERNEL_RTO_MAX_MS)
         if _get(sock, socket.TCP_USER_TIMEOUT) == _GIVE_UP_MS:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
 

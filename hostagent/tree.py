@@ -27,7 +27,7 @@ UNREGISTERED = 0x10009
 _FIRST_MANAGED = 0x10010
 _FIRST_CAPPED = 0x10100
 _CAPPED = 0xE00  # ids that capped jobs are spread over
-MOST_CAPPED = _CAPPED // 2  # capped jobs: with half of the ids free, the next free one is near
+MAX_CAPPED = _CAPPED // 2  # capped jobs: with half of the ids free, the next free one is near
 LOWEST_PRIORITY = 7  # HTB turns anything above into this
 
 _INNER_QUANTUM = ETHERNET_MTU + ETHERNET_HEADER  # of a class with others below it, where it is not used and never changed
@@ -114,11 +114,11 @@ def caps_of(workers: Iterable[LocalWorker]) -> dict[str, Cap]:
 def cap_ids(jobs: Iterable[str]) -> dict[str, int]:
     """Return a class id per capped job: the same for the same set of jobs, and rarely moved when the set changes.
 
-    Raises `InputError` for more jobs than `MOST_CAPPED`.
+    Raises `InputError` for more jobs than `MAX_CAPPED`.
     """
     ordered = sorted(jobs)
-    if len(ordered) > MOST_CAPPED:
-        raise InputError("workers.cap_bps", len(ordered), f"at most {MOST_CAPPED} jobs with a cap")
+    if len(ordered) > MAX_CAPPED:
+        raise InputError("workers.cap_bps", len(ordered), f"at most {MAX_CAPPED} jobs with a cap")
     taken: dict[int, str] = {}
     for job in ordered:
         slot = zlib.crc32(job.encode()) % _CAPPED

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from beamer.errors import InputError
-from beamer.network.fabric import LARGEST_MTU, SMALLEST_MTU, Fabric, Host, Link, Switch
+from beamer.network.fabric import MAX_MTU, MIN_MTU, Fabric, Host, Link, Switch
 from beamer.units import ETHERNET_MTU
 
 DATA_NETWORK = IPv4Network("10.77.0.0/16")
@@ -53,7 +53,7 @@ def wire(
         switches=tuple(Switch(s, dpid=i + 1, agent=SWITCH_AGENT) for i, s in enumerate(switches)),
         links=tuple(links),
         planes=planes,
-        mtu=check_count(mtu, "topology.mtu", SMALLEST_MTU, LARGEST_MTU),
+        mtu=check_count(mtu, "topology.mtu", MIN_MTU, MAX_MTU),
     )
 
 

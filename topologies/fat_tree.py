@@ -10,7 +10,7 @@ from beamer.network.fabric import Fabric
 from beamer.units import ETHERNET_MTU, parse_rate
 from topologies.cabling import Cable, check_count, numbered, wire
 
-MOST_PORTS = 62  # the greatest even number whose k^3/4 hosts have an address each
+MAX_PORTS = 62  # the greatest even number whose k^3/4 hosts have an address each
 
 
 def build(k: int = 4, rate: str | int = "20mbit", uplink_rate: str | int | None = None, mtu: int = ETHERNET_MTU) -> Fabric:
@@ -20,7 +20,7 @@ def build(k: int = 4, rate: str | int = "20mbit", uplink_rate: str | int | None 
     """
     bps = parse_rate(rate, "topology.rate")
     uplink = bps if uplink_rate is None else parse_rate(uplink_rate, "topology.uplink_rate")
-    if check_count(k, "topology.k", 2, MOST_PORTS) % 2:
+    if check_count(k, "topology.k", 2, MAX_PORTS) % 2:
         raise InputError("topology.k", k, "an even number: half of a switch's ports lead up, half down")
     half = k // 2
     hosts, edges = numbered("h", k * half * half), numbered("e", k * half)

@@ -24,7 +24,7 @@ import numpy as np
 from beamer.bounds.instance import at_most, distinct_links
 from beamer.bounds.jobs import IteratingJobs
 from beamer.bounds.linear_programme import Rows
-from beamer.bounds.subset_dp import MOST_ITEMS, ends, remaining
+from beamer.bounds.subset_dp import MAX_ITEMS, ends, remaining
 from beamer.network.arrays import Floats, Ints
 
 
@@ -35,7 +35,7 @@ def barrier(jobs: IteratingJobs, programmes: int = 500) -> float:
 
     Raises `InputError` for more than 18 items.
     """
-    at_most(jobs.instance, MOST_ITEMS, "the barrier bound")
+    at_most(jobs.instance, MAX_ITEMS, "the barrier bound")
     n = len(jobs.weight)
     if n == 0:
         return 0.0

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array  # type: ignore[import-untyped]
 from beamer.errors import InputError
 from beamer.network.arrays import Floats
 
-MOST_ITEMS = 6  # n! orders are tried
+MAX_ITEMS = 6  # n! orders are tried
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,6 @@ def _ordered(weight: Floats, demand: Floats) -> float:
 
 
 def _checked(items: int) -> int:
-    if not 1 <= items <= MOST_ITEMS:
-        raise InputError("items", items, f"1 to {MOST_ITEMS}, of which all orders can be tried")
+    if not 1 <= items <= MAX_ITEMS:
+        raise InputError("items", items, f"1 to {MAX_ITEMS}, of which all orders can be tried")
     return items

@@ -13,9 +13,9 @@ from beamer.bounds.instance import Instance, at_most, distinct_links
 from beamer.bounds.linear_programme import Rows
 from beamer.network.arrays import Floats, Ints
 
-MOST_ITEMS = 150  # the programme has n (n - 1) / 2 variables for pairs
-MOST_LOADS = 10  # constraints per item at the start and per round
-MOST_TRIANGLES = 2000  # per round and side
+MAX_ITEMS = 150  # the programme has n (n - 1) / 2 variables for pairs
+MAX_LOADS = 10  # constraints per item at the start and per round
+MAX_TRIANGLES = 2000  # per round and side
 TOLERANCE = 1e-7  # of a constraint, relative to the horizon
 
 
@@ -35,7 +35,7 @@ def lp_ov(instance: Instance, *, triangles: bool = False, gain: float = 1e-4, ro
     The value is that of a dual solution, rounded to feasibility here: it does not rest on the solver's tolerance.
     Raises `InputError` for more than 150 items.
     """
-    at_most(instance, MOST_ITEMS, "the ordering bound")
+    at_most(instance, MAX_ITEMS, "the ordering bound")
     if instance.items == 0:
         return 0.0
     load, ready, after = instance.dense()
@@ -89,7 +89,7 @@ class _Programme:
         self._horizon = max(float(self.floor.max()), float(self.load.sum(axis=0).max(initial=0.0) + sum(spread)))
         busiest = np.argsort(-self.load.sum(axis=0), kind="stable")
         for s in range(n):
-            for p in [p for p in busiest if self._used[s, p]][:MOST_LOADS]:
+            for p in [p for p in busiest if self._used[s, p]][:MAX_LOADS]:
                 self._add_load(s, int(p))
 
     def _add(self, key: tuple[int, ...], columns: Ints, values: Floats, least: float) -> bool:
@@ -108,11 +108,11 @@ class _Programme:
         return self._add((0, s, p), columns, values, float(least))
 
     def add_loads(self, point: _Point) -> int:
-        """Add the most violated load constraints, at most `MOST_LOADS` per item; return how many."""
+        """Add the most violated load constraints, at most `MAX_LOADS` per item; return how many."""
         missing = self._margin + self.load + point.before.T @ self.load - point.completion[:, None]
         added = 0
         for s in range(len(self.weight)):
-            worst = np.argsort(-missing[s])[:MOST_LOADS]
+            worst = np.argsort(-missing[s])[:MAX_LOADS]
             added += sum(self._add_load(s, int(p)) for p in worst if missing[s, p] > TOLERANCE * self._horizon)
         return added
 
@@ -151,7 +151,7 @@ class _Programme:
         for sign, excess in ((-1.0, cycle - 2.0), (1.0, 1.0 - cycle)):
             # One rotation of each cycle a < b < c; a > b > c is the same inequality the other way round.
             inside = excess[a, b] * (np.arange(n)[None, :] > b[:, None])
-            for k in np.argsort(-inside, axis=None)[:MOST_TRIANGLES]:
+            for k in np.argsort(-inside, axis=None)[:MAX_TRIANGLES]:
                 pair, c = divmod(int(k), n)
                 if inside[pair, c] <= 1e-6:
                     break

@@ -24,7 +24,7 @@ from beamer.sim.replay import big_switch
 from beamer.sim.traces import Trace
 from beamer.workloads.scenario import Scenario, StagePlan
 
-MOST_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the programme grows with their square
+MAX_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the programme grows with their square
 ALONE = "alone"
 
 
@@ -135,7 +135,7 @@ def _no_bound(name: str, scenario: Scenario) -> str | None:
 
 
 def _affordable(items: int) -> Sequence[str]:
-    return [name for name in BOUNDS if name != "lp-ov" or items <= MOST_ORDERED]
+    return [name for name in BOUNDS if name != "lp-ov" or items <= MAX_ORDERED]
 
 
 def _affordable_bounds(instance: Instance) -> Bounds:

@@ -30,7 +30,7 @@ import numpy as np
 from beamer.bounds.instance import at_most
 from beamer.bounds.jobs import IteratingJobs
 from beamer.bounds.stage_programme import Order, Programmes, Solution
-from beamer.bounds.subset_dp import MOST_ITEMS, remaining
+from beamer.bounds.subset_dp import MAX_ITEMS, remaining
 from beamer.network.arrays import Ints
 
 HEEDED = 1e-6  # of all stages' lengths: an overlap that no further event need forbid
@@ -46,7 +46,7 @@ def stage_order(jobs: IteratingJobs, programmes: int = 500) -> float:
 
     Raises `InputError` for more than 18 items.
     """
-    at_most(jobs.instance, MOST_ITEMS, "the stage-order bound")
+    at_most(jobs.instance, MAX_ITEMS, "the stage-order bound")
     if not len(jobs.weight):
         return 0.0
     search = _Search(jobs)

@@ -9,7 +9,7 @@ from beamer.bounds.instance import Instance, at_most, distinct_links
 from beamer.network.arrays import Floats
 from beamer.network.kernels.jit import kernel
 
-MOST_ITEMS = 18
+MAX_ITEMS = 18
 
 
 def subset_dp(instance: Instance) -> float:
@@ -23,7 +23,7 @@ def subset_dp(instance: Instance) -> float:
 
     Raises `InputError` for more than 18 items.
     """
-    at_most(instance, MOST_ITEMS, "the subset bound")
+    at_most(instance, MAX_ITEMS, "the subset bound")
     return instance.above_release(float(remaining(instance.weight, ends(instance))[0]))
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 URL = f"http://127.0.0.1:{HTTP_PORT}"
 URL_VARIABLE = "BEAMER_URL"
 RUN_VARIABLE = "BEAMER_RUN"
-MOST_TIMEOUT_S = 3600.0  # an hour without an answer is none
+MAX_TIMEOUT_S = 3600.0  # an hour without an answer is none
 _PROCESS_RUN = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 
 _ended: Counter[str] = Counter()  # runs of this process that have ended, by study
@@ -64,8 +64,8 @@ class Client:
     """
 
     def __init__(self, url: str | None = None, timeout_s: float = 0.5, token: str | None = None, ca: str | None = None) -> None:
-        if not 0 < timeout_s <= MOST_TIMEOUT_S:
-            raise InputError("timeout_s", timeout_s, f"seconds above 0, at most {MOST_TIMEOUT_S:g}")
+        if not 0 < timeout_s <= MAX_TIMEOUT_S:
+            raise InputError("timeout_s", timeout_s, f"seconds above 0, at most {MAX_TIMEOUT_S:g}")
         url = url or os.environ.get(URL_VARIABLE) or URL
         headers = authorization(token, os.environ)
         authority = ca or os.environ.get(CA_VARIABLE) or None

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from beamer.client.forking import RUNNING
-from beamer.client.refusals import MOST_REASONS, clip
+from beamer.client.refusals import MAX_REASONS, clip
 from beamer.log_limit import VariedLogLimit
 from beamer.process_stat import process_stat
 from beamer.protocol_version import FIRST_VERSION, LINE_KEY, PROTOCOL_VERSION
@@ -34,9 +34,9 @@ from beamer.studies.model import Process
 AGENT_VARIABLE = "BEAMER_AGENT"
 AGENT_PATH = "/run/beamer/agent.sock"
 CONNECT_S = 0.25  # for the agent's answer, which takes less than a millisecond on a machine that is not overloaded
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0  # before attaching again; a lease that lasted for longer was a good one
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0  # before attaching again; a lease that lasted for longer was a good one
 _LOG_AGAIN_S = 3600.0
-_MOST_LINE_BYTES = 65536
+_MAX_LINE_BYTES = 65536
 _NAMESPACE = re.compile(r"pid:\[(\d+)\]")
 
 _log = logging.getLogger("beamer.client")
@@ -54,7 +54,7 @@ class AgentLease:
         self._socket: socket.socket | None = None
         self._closed = threading.Event()
         self._attached = False
-        self._refusals = VariedLogLimit(MOST_REASONS, _LOG_AGAIN_S)
+        self._refusals = VariedLogLimit(MAX_REASONS, _LOG_AGAIN_S)
         self.agent = ""
         with _opening:
             _held.add(self)
@@ -170,7 +170,7 @@ class AgentLease:
             if self._closed.is_set():
                 break
             # One that attaches and at once lets go again, over and over, is not asked more often than one that is away.
-            pause_s = FIRST_PAUSE_S if time.monotonic() - began > LONGEST_PAUSE_S else pause_s
+            pause_s = FIRST_PAUSE_S if time.monotonic() - began > MAX_PAUSE_S else pause_s
             _log.log(
                 logging.INFO if pause_s == FIRST_PAUSE_S else logging.DEBUG,
                 *("Beamer's agent %s is away; %s will attach again", self.agent, self._name),
@@ -191,7 +191,7 @@ class AgentLease:
     def _attach_again(self, pause_s: float) -> float:
         """Attach after ever longer pauses; return the next one."""
         while not self._wait(pause_s):
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
             if self._connect():
                 if self._closed.is_set():  # meanwhile, and without this connection
                     self._disconnect()
@@ -255,7 +255,7 @@ def _read_line(sock: socket.socket, deadline: float | None = None) -> dict[str, 
         if deadline is not None:
             sock.settimeout(_left_s(deadline))
         more = sock.recv(4096)
-        if not more or len(data) > _MOST_LINE_BYTES:
+        if not more or len(data) > _MAX_LINE_BYTES:
             raise ValueError("the connection has ended")
         data += more
     answer = json.loads(data)

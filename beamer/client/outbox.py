@@ -32,7 +32,7 @@ from beamer.client.pending import Entry, PendingRequests
 from beamer.client.refusals import Refusals, clip
 from beamer.client.request import Address, PutRequest, Scope
 from beamer.errors import InputError
-from beamer.log_limit import DIFFERENCES_AGAIN_S, MOST_DIFFERENCES, LogLimit, VariedLogLimit
+from beamer.log_limit import DIFFERENCES_AGAIN_S, MAX_DIFFERENCES, LogLimit, VariedLogLimit
 from beamer.protocol_version import PROTOCOL_VERSION, PeerProtocol, check_version
 
 if TYPE_CHECKING:
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from beamer.client.transport import Answer
 
 FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 2.0
+MAX_PAUSE_S = 2.0
 UNKNOWN_TRIES = 6  # about 6 s: another process may be about to register what this one names
 OWN_FAILURES = 20  # about 35 s in which the controller fails at one request, which is set aside then
 ASIDE_PAUSE_S = 60.0  # at most, between tries of one that is set aside
 _AFTER_OTHERS_S = 0.01  # after a pause, before what failed is tried again: others come first
 EXIT_PATIENCE_S = 1.0
 IDLE_S = 10.0  # after which the thread ends, so that a client that nobody holds any more is freed
-MOST_WAITING = 10_000  # requests: a search of 1000 trials in its whole length
-MOST_WAITING_BYTES = 16 << 20  # of their contents: 1600 each, where an attempt of 20 workers has as many
-MOST_AWAY = 20  # in an hour, that are logged
-MOST_UNKNOWN = 1000  # names that were given up, and are not waited for again
+MAX_WAITING_REQUESTS = 10_000  # requests: a search of 1000 trials in its whole length
+MAX_WAITING_BYTES = 16 << 20  # of their contents: 1600 each, where an attempt of 20 workers has as many
+MAX_LOGGED_OUTAGES = 20  # in an hour, that are logged
+MAX_UNKNOWN_NAMES = 1000  # names that were given up, and are not waited for again
 _HANDLER_PAUSE_S = 0.05  # before looking again whether a signal's handler has ended
 _INVALID = 422
 _BODY_LIMIT = "body_bytes"  # of the controller, by its name there
@@ -91,13 +91,13 @@ class Outbox:
         self._changed = threading.Condition()
         self._arrived: deque[PutRequest] = deque()
         self._is_taking = False
-        self._waiting = PendingRequests(MOST_WAITING, MOST_WAITING_BYTES)
+        self._waiting = PendingRequests(MAX_WAITING_REQUESTS, MAX_WAITING_BYTES)
         self._sent: Entry | None = None  # and not answered yet
         self._dropped = 0
         self._closing = self._closed = False
         self._thread: threading.Thread | None = None
         self._away = self._away_is_logged = False
-        self._log_limit = LogLimit(MOST_AWAY, 3600.0)
+        self._log_limit = LogLimit(MAX_LOGGED_OUTAGES, 3600.0)
         self._failures = 0  # since the last answer
         self._failed: tuple[object, ...] = ()  # whose the last of them was
         self._pause_s = FIRST_PAUSE_S
@@ -105,7 +105,7 @@ class Outbox:
         self._unknown: dict[Scope, None] = {}
         self._refusals = Refusals()
         self._warned: set[str] = set()
-        self._versions = VariedLogLimit(MOST_DIFFERENCES, DIFFERENCES_AGAIN_S)  # of controllers that speak another
+        self._versions = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)  # of controllers that speak another
 
     def put(self, request: PutRequest) -> None:
         """Take a request; return at once and never raise for its outcome."""
@@ -145,7 +145,7 @@ class Outbox:
             if dropped:
                 self._dropped += len(dropped)
                 done_with += dropped
-                self.warn_once(_TOO_MANY, MOST_WAITING, MOST_WAITING_BYTES, self._url)
+                self.warn_once(_TOO_MANY, MAX_WAITING_REQUESTS, MAX_WAITING_BYTES, self._url)
         return done_with
 
     def flush(self, timeout_s: float) -> bool:
@@ -290,7 +290,7 @@ class Outbox:
         request = entry.request
         known = http.protocol
         content = request.content_for(known.version if known else PROTOCOL_VERSION)
-        if known and len(content or b"") > (most := known.limits.get(_BODY_LIMIT, MOST_WAITING_BYTES)):
+        if known and len(content or b"") > (most := known.limits.get(_BODY_LIMIT, MAX_WAITING_BYTES)):
             self._refuse(request, f"body: {len(content or b'')} bytes, and the controller takes at most {most}")
             return None
         try:
@@ -331,7 +331,7 @@ class Outbox:
                 entry.tries += 1
                 return FIRST_PAUSE_S * float(2 ** (entry.tries - 1))
             self._unknown[scope] = None
-            if len(self._unknown) > MOST_UNKNOWN:
+            if len(self._unknown) > MAX_UNKNOWN_NAMES:
                 del self._unknown[next(iter(self._unknown))]
             kind = scope
         elif answer.status_code in _NOT_OURS:
@@ -348,7 +348,7 @@ class Outbox:
         self._failures += not (is_answer and failed == self._failed and not self._closing)
         self._failed = failed
         entry.failures += 1
-        pause_s = min(FIRST_PAUSE_S * float(2 ** min(entry.failures - 1, 16)), LONGEST_PAUSE_S)
+        pause_s = min(FIRST_PAUSE_S * float(2 ** min(entry.failures - 1, 16)), MAX_PAUSE_S)
         if self._failures > 1 or is_overload:
             self._report_away(reason)
             return max(pause_s, self._resume_at - time.monotonic() + _AFTER_OTHERS_S)
@@ -360,7 +360,7 @@ class Outbox:
             self._refuse(entry.request, f"{reason}, {OWN_FAILURES} times; it is tried again less often")
             with self._changed:
                 self._waiting.set_aside(entry)
-        return min(LONGEST_PAUSE_S * float(2 ** min(beyond, 16)), ASIDE_PAUSE_S)
+        return min(MAX_PAUSE_S * float(2 ** min(beyond, 16)), ASIDE_PAUSE_S)
 
     def _report_away(self, reason: str) -> None:
         with self._changed:  # not in the middle of `close`, which says itself what was not received
@@ -370,7 +370,7 @@ class Outbox:
             if self._away_is_logged:
                 _log.warning("Beamer at %s does not answer (%s); training continues without it", self._url, clip(reason))
         self._resume_at = time.monotonic() + self._pause_s
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
 
     def _report_back(self) -> None:
         if self._away:

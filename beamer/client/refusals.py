@@ -5,16 +5,16 @@ from collections.abc import Hashable
 
 from beamer.errors import shortened
 
-MOST_REASONS = 5  # that are logged of one kind of request: a controller may answer every one differently
-MOST_KINDS = 1000  # whose refusals are logged, of which each has taken a line
-MOST_CHARACTERS = 500  # of a text that is logged and remembered: of a message, all that helps
+MAX_REASONS = 5  # that are logged of one kind of request: a controller may answer every one differently
+MAX_KINDS = 1000  # whose refusals are logged, of which each has taken a line
+MAX_CHARACTERS = 500  # of a text that is logged and remembered: of a message, all that helps
 
 _log = logging.getLogger("beamer.client")
 
 
 def clip(text: str) -> str:
     """Return a text of the controller's, as much of it as is logged and remembered."""
-    return shortened(text, MOST_CHARACTERS)
+    return shortened(text, MAX_CHARACTERS)
 
 
 class Refusals:
@@ -26,8 +26,8 @@ class Refusals:
     def log(self, what: str, reason: str, kind: Hashable) -> None:
         """Log that `what` is refused for a reason: as a warning if that is new of its kind."""
         what, reason = clip(what), clip(reason)
-        reasons = self._reasons.setdefault(kind, set()) if len(self._reasons) < MOST_KINDS else self._reasons.get(kind)
-        is_new = reasons is not None and reason not in reasons and len(reasons) < MOST_REASONS
+        reasons = self._reasons.setdefault(kind, set()) if len(self._reasons) < MAX_KINDS else self._reasons.get(kind)
+        is_new = reasons is not None and reason not in reasons and len(reasons) < MAX_REASONS
         if reasons is not None and is_new:
             reasons.add(reason)
         _log.log(logging.WARNING if is_new else logging.DEBUG, "Beamer refused %s: %s", what, reason)

@@ -26,8 +26,8 @@ from beamer.errors import InputError
 from beamer.ports import HTTP_PORT
 from beamer.protocol_version import HEADER, PeerProtocol, format_header, parse_header
 
-MOST_HEAD_BYTES = 1 << 16  # of an answer: httpcore takes no longer one
-MOST_ANSWER_BYTES = 4 << 20  # a stage of 40 000 trials whose names are as long as they may be
+MAX_HEAD_BYTES = 1 << 16  # of an answer: httpcore takes no longer one
+MAX_ANSWER_BYTES = 4 << 20  # a stage of 40 000 trials whose names are as long as they may be
 KEEP_ALIVE_S = 4.0  # of an idle connection, which uvicorn closes after 5 s: one that it closes is not to be used meanwhile
 _HEADER = HEADER.lower().encode("ascii")
 _PORTS = {"http": 80, "https": 443}
@@ -119,8 +119,8 @@ class Transport:
                 read = bytearray()
                 for part in response.iter_stream():
                     read += part
-                    if len(read) > MOST_ANSWER_BYTES:
-                        raise ConnectionError(f"an answer of more than {MOST_ANSWER_BYTES} bytes")
+                    if len(read) > MAX_ANSWER_BYTES:
+                        raise ConnectionError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
                 stream = response.extensions.get("network_stream")
                 if isinstance(stream, _Stream):
                     stream.end_answer(len(read))
@@ -240,7 +240,7 @@ class _Stream(httpcore.NetworkStream):
             with RUNNING.outside():
                 data = self._sock.recv(max_bytes)
             self._read_bytes += len(data)
-            self._head += data[: MOST_HEAD_BYTES - len(self._head)]
+            self._head += data[: MAX_HEAD_BYTES - len(self._head)]
             return data
         except OSError as error:
             raise httpcore.ReadError(str(error)) from error

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 EMPTY = -1
-LEAST_RATE = 1e-12  # samples per second; keeps scores finite where a job makes no progress
+MIN_RATE = 1e-12  # samples per second; keeps scores finite where a job makes no progress
 
 
 def gpus_per_job(genomes: Ints, jobs: int) -> Ints:
@@ -141,7 +141,7 @@ class Throughputs:
             self.rate[jobs, upper] + np.maximum(slope, 0.0) * (gpus - self.gpus[jobs, upper]),
             y + slope * (gpus - x),
         )
-        return np.asarray(np.maximum(value, LEAST_RATE))
+        return np.asarray(np.maximum(value, MIN_RATE))
 
 
 def scores(held: Ints, remaining: Floats, rates: Throughputs) -> Floats:

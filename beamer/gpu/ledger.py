@@ -32,7 +32,7 @@ from beamer.studies.events import (
     TargetSet,
     TrialEnded,
 )
-from beamer.studies.model import MOST_STEPS, EndReason, Process, StageKey, split_key, trial_key
+from beamer.studies.model import MAX_STEPS, EndReason, Process, StageKey, split_key, trial_key
 from beamer.studies.records import StageRecord, TrialRecord
 from beamer.studies.registration import check_process, check_step
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
@@ -382,8 +382,8 @@ class GpuLedger(Ledger):
             return bool(event.speeds) or event.costs not in (None, job.costs)
         for name in ("iteration", "service_s"):
             value = getattr(event.report, name)
-            if not 0 <= value <= MOST_STEPS:
-                raise InputError(f"report.{name}", value, f"a number from 0 to {MOST_STEPS}")
+            if not 0 <= value <= MAX_STEPS:
+                raise InputError(f"report.{name}", value, f"a number from 0 to {MAX_STEPS}")
         # A job that went back to its checkpoint reports again what it had reported.
         return not job.reports or event.report.iteration > job.done
 

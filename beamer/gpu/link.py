@@ -23,7 +23,7 @@ from beamer.gpu.devices import Devices
 from beamer.gpu.events import FREEING, Allocated, RanksSeen, ReportRefused, TrialReported
 from beamer.gpu.model import Node
 from beamer.gpu.protocol import (
-    MOST_EVENTS,
+    MAX_EVENTS,
     PING_ANSWER_S,
     PING_EVERY_S,
     EngineHello,
@@ -38,7 +38,7 @@ from beamer.gpu.protocol import (
     ToEngine,
     to_engine,
 )
-from beamer.log_limit import DIFFERENCES_AGAIN_S, MOST_DIFFERENCES, VariedLogLimit
+from beamer.log_limit import DIFFERENCES_AGAIN_S, MAX_DIFFERENCES, VariedLogLimit
 from beamer.ports import HTTP_PORT
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION, PeerProtocol, check_version, format_header, parse_header
 from beamer.studies.events import EncodedEvent, Event, encode
@@ -47,8 +47,8 @@ from beamer.versioned_messages import encode as encode_message
 
 CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
-MOST_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
-MOST_SHOWN = 200  # characters of an answer that says why not
+MAX_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
+MAX_SHOWN = 200  # characters of an answer that says why not
 _REPORTS = frozenset(kind.versioned.stored_name for kind in (TrialReported, ReportRefused, RanksSeen))
 """The kinds of events that nothing else builds on."""
 SCHEMES: Mapping[str, str] = {"http": "ws", "https": "wss"}
@@ -83,10 +83,10 @@ class EngineLink:
         self._headers = {**dict(headers), HEADER: format_header()}
         self._tls = trust(environment.get(CA_VARIABLE) or None) if any(url.startswith("wss:") for url in self._urls) else None
         self.acted_upon: ReceivedAssignment | None = None
-        self._hello = EngineHello(run=run, nodes=tuple(nodes), limits=EngineLimits(message_bytes=MOST_MESSAGE_BYTES))
+        self._hello = EngineHello(run=run, nodes=tuple(nodes), limits=EngineLimits(message_bytes=MAX_MESSAGE_BYTES))
         self.left_out = 0
         self._takes: SearchLimits | None = None
-        self._said = VariedLogLimit(MOST_DIFFERENCES, DIFFERENCES_AGAIN_S)
+        self._said = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)
         self._changed = threading.Condition()
         self._events: list[EncodedEvent] = []
         self._sent = self._taken = self._freeing = 0  # numbers of events
@@ -198,7 +198,7 @@ class EngineLink:
             ping_timeout=PING_ANSWER_S,
             compression=None,
             proxy=None,
-            max_size=MOST_MESSAGE_BYTES,
+            max_size=MAX_MESSAGE_BYTES,
         ) as socket:
             with self._changed:
                 self._socket = socket
@@ -271,8 +271,8 @@ class EngineLink:
 
         A report that is too much is left out: the message that says so has no events, and the next one's number.
         """
-        most = self._takes.events if self._takes else MOST_EVENTS
-        waiting = self._events[self._sent : self._sent + min(most, MOST_EVENTS)]
+        most = self._takes.events if self._takes else MAX_EVENTS
+        waiting = self._events[self._sent : self._sent + min(most, MAX_EVENTS)]
         message = SearchEvents(first=self._sent + 1, events=tuple(waiting))
         while self._takes and (size := len(message.model_dump_json().encode())) > self._takes.message_bytes:
             if len(message.events) == 1:
@@ -342,7 +342,7 @@ def hosts_of(urls: str, study: str, environment: Mapping[str, str], timeout_s: f
                     answer = transport.request("GET", f"/v1/studies/{study}/hosts")
                     if answer.is_success:
                         return _Hosts.model_validate_json(answer.content).hosts
-                    reason = f"{url}: {answer.status_code} {answer.text[:MOST_SHOWN]}"
+                    reason = f"{url}: {answer.status_code} {answer.text[:MAX_SHOWN]}"
                     if answer.status_code != NOT_LEADING:
                         raise InputError("controller", url, f"one that says which hosts its network has: {reason}")
                 except (ConnectionError, ValidationError) as error:

@@ -12,10 +12,10 @@ from functools import cached_property
 from pydantic import ConfigDict
 
 from beamer.errors import InputError
-from beamer.studies.model import MOST_STEPS, UNKNOWN, Profile
+from beamer.studies.model import MAX_STEPS, UNKNOWN, Profile
 from beamer.studies.registration import check_profile
 
-LARGEST_LOSS = 3.4028235e38
+MAX_LOSS = 3.4028235e38
 """The largest number of 32 bits: losses are computed in so many or fewer, so that one beyond it is an overflow."""
 ROUNDING = 1e-9  # cores: what sums of fractional demands may be off by
 
@@ -154,8 +154,8 @@ class Request:
 def check_request(request: Request, field: str) -> None:
     """Check that what a request asks for is within what arithmetic can hold. Raises `InputError` naming it below `field`."""
     for name in ("iterations", "gpus", "epoch", "batch_size", *_ZERO_OR_MORE):
-        if not (value := getattr(request, name)) <= MOST_STEPS:
-            raise InputError(f"{field}.{name}", value, f"at most {MOST_STEPS}")
+        if not (value := getattr(request, name)) <= MAX_STEPS:
+            raise InputError(f"{field}.{name}", value, f"at most {MAX_STEPS}")
     for name in ("target_loss", "target_accuracy"):
         if (target := getattr(request, name)) is not None and math.isnan(target):
             raise InputError(f"{field}.{name}", target, "a number, or no trial meets it")
@@ -223,7 +223,7 @@ class Report:
     @property
     def in_range(self) -> "Report":
         """It, with an infinite loss where that is an overflow."""
-        return replace(self, loss=math.copysign(math.inf, self.loss)) if abs(self.loss) > LARGEST_LOSS else self
+        return replace(self, loss=math.copysign(math.inf, self.loss)) if abs(self.loss) > MAX_LOSS else self
 
 
 @dataclass(frozen=True)

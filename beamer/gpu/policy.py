@@ -13,11 +13,11 @@ from typing import Any, ClassVar, TypeVar
 from beamer.decision.policy import Policy
 from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Job
-from beamer.studies.model import MOST_SECONDS
+from beamer.studies.model import MAX_SECONDS
 
 S = TypeVar("S")
 
-LEAST_INTERVAL_S = 1e-3
+MIN_INTERVAL_S = 1e-3
 """The shortest time between two decisions. Today's Unix times are exact to a quarter of a microsecond in floating point: after
 a shorter one than that it would be time at once, without end."""
 
@@ -57,8 +57,8 @@ def check_interval(policy: GpuPolicy[Any], *names: str) -> None:
     """Check that parameters of a policy are times between its decisions. Raises `InputError` naming the first that is not."""
     for name in names:
         value = getattr(policy, name)
-        if not LEAST_INTERVAL_S <= value <= MOST_SECONDS:
-            expected = f"a finite number above 0, from {LEAST_INTERVAL_S} to {MOST_SECONDS} seconds"
+        if not MIN_INTERVAL_S <= value <= MAX_SECONDS:
+            expected = f"a finite number above 0, from {MIN_INTERVAL_S} to {MAX_SECONDS} seconds"
             raise InputError(name, value, expected)
 
 

@@ -23,12 +23,12 @@ from beamer.gpu.model import Grant, Node
 from beamer.protocol_version import Since
 from beamer.studies.events import EncodedEvent
 
-MOST_EVENTS = 256  # in a message
+MAX_EVENTS = 256  # in a message
 PING_EVERY_S, PING_ANSWER_S = 5.0, 15.0  # by which an engine notices that its controller is gone
-MOST_NUMBER = 2**53  # of events: exact in JSON
+MAX_EVENT_NUMBER = 2**53  # of events: exact in JSON
 
-Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
-Limit = Annotated[int, Field(ge=1, le=MOST_NUMBER)]
+Number = Annotated[int, Field(ge=0, le=MAX_EVENT_NUMBER)]
+Limit = Annotated[int, Field(ge=1, le=MAX_EVENT_NUMBER)]
 
 
 class _Message(BaseModel):
@@ -72,8 +72,8 @@ class SearchEvents(_Message):
     """What has happened to the search, as the journal encodes it. first: the number of the first event, of all, from 1."""
 
     kind: Literal["events"] = "events"
-    first: Annotated[int, Field(ge=1, le=MOST_NUMBER)]
-    events: Annotated[tuple[EncodedEvent, ...], Field(max_length=MOST_EVENTS)]
+    first: Annotated[int, Field(ge=1, le=MAX_EVENT_NUMBER)]
+    events: Annotated[tuple[EncodedEvent, ...], Field(max_length=MAX_EVENTS)]
 
 
 class GpusUsed(_Message):

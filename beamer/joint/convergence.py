@@ -6,26 +6,26 @@ from math import isfinite
 from beamer.gpu.predictors.loss_curve import fit_weighted
 from beamer.network.forecasts import Point
 
-LEAST_POINTS = 6  # below it a curve of three or four parameters fits everything
+MIN_POINTS = 6  # below it a curve of three or four parameters fits everything
 CONVERGED = 0.05  # share of the fall from the first loss to the curve's floor that may be missing
-LEAST_FALL = 3.0  # standard deviations of losses around the curve that it falls: less may be noise
+MIN_FALL = 3.0  # standard deviations of losses around the curve that it falls: less may be noise
 FLOOR_AT = 1e9  # times the steps so far: no curve falls any more there
-MOST_REMEMBERED = 1 << 12  # forecasts: several times the trials that run at once
+MAX_REMEMBERED = 1 << 12  # forecasts: several times the trials that run at once
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def converged_step(losses: tuple[Point, ...]) -> float | None:
     """Return the step at which a trial will have come near the floor of its loss curve, as SLAQ fits it.
 
     None with too few losses, where they do not fall, and where the step's standard deviation is larger than what is left.
     """
-    if len(losses) < LEAST_POINTS:
+    if len(losses) < MIN_POINTS:
         return None
     steps, values = zip(*losses, strict=True)
     curve = fit_weighted(steps, values)
     floor = curve.at(FLOOR_AT * steps[-1])
     fall = values[0] - floor
-    if not (isfinite(fall) and fall > LEAST_FALL * curve.noise * curve.unit_loss):
+    if not (isfinite(fall) and fall > MIN_FALL * curve.noise * curve.unit_loss):
         return None
     left = curve.until_loss(floor + CONVERGED * fall, steps[-1])
     is_certain = left.value == 0 or left.deviation <= left.value

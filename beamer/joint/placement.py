@@ -16,7 +16,7 @@ from beamer.joint.network_aware import NetworkAware
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 
-MOST_TRIED = 32  # nodes from which the others of a trial are looked for
+MAX_TRIED_NODES = 32  # nodes from which the others of a trial are looked for
 
 
 class LinkAware(NetworkAware):
@@ -79,7 +79,7 @@ def _chosen(
     starts = [node for node, gpus in free.items() if gpus >= counts[0]]
     starts.sort(key=lambda node: node not in granted)  # of equals, where the policy has placed it
     candidates = []
-    for start in starts[:MOST_TRIED]:
+    for start in starts[:MAX_TRIED_NODES]:
         nodes = _nearest(start, counts, free, granted, footprints.fabric)
         if nodes:
             candidates.append(Grant.of(dict(zip(nodes, counts, strict=True)), batch_size=grant.batch_size))

@@ -18,7 +18,7 @@ from beamer.network.fabric import Fabric
 from beamer.network.job import job_spec
 from beamer.studies.model import Profile, Worker
 
-MOST_REMEMBERED = 1 << 14  # synchronisations, of about 200 bytes
+MAX_REMEMBERED = 1 << 14  # synchronisations, of about 200 bytes
 
 Counts = tuple[tuple[str, int], ...]
 """GPUs by node, in the order of the ranks."""
@@ -33,7 +33,7 @@ class PredictedSpeeds(NetworkAware):
 
     def __init__(self, policy: GpuPolicy[Any], fabric: Fabric) -> None:
         super().__init__(policy, fabric)
-        self._known_s = lru_cache(MOST_REMEMBERED)(self.synchronisation_s)
+        self._known_s = lru_cache(MAX_REMEMBERED)(self.synchronisation_s)
 
     def allocate(
         self, state: Any, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random

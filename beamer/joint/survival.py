@@ -25,9 +25,9 @@ from beamer.studies.model import Rung, trial_key
 from beamer.studies.records import StudyRecord
 from beamer.studies.tracker import Tracker
 
-LEAST_REPORTS = 6  # below it a curve of three or four parameters fits everything
+MIN_REPORTS = 6  # below it a curve of three or four parameters fits everything
 REPORT_GROWTH = 1.2  # of a trial's reports between two fits: fewer new ones change a curve little, and a fit is costly
-LEAST_DEVIATION = 1e-12  # of losses, relative to their range: what is known is told apart all the same
+MIN_DEVIATION = 1e-12  # of losses, relative to their range: what is known is told apart all the same
 VALUES = 101  # of a trial's own loss: what a narrow curve beside a wide one makes a step is known to a hundredth
 
 
@@ -47,7 +47,7 @@ def chances(expected: Sequence[Estimate], kept: int) -> Floats:
     known = value[is_known]
     value[~is_known] = known.mean()
     deviation[~is_known] = sqrt(float(known.var()) + float((deviation[is_known] ** 2).mean()))
-    deviation = np.maximum(deviation, LEAST_DEVIATION * max(float(np.ptp(value)), abs(float(value.mean())), 1e-300))
+    deviation = np.maximum(deviation, MIN_DEVIATION * max(float(np.ptp(value)), abs(float(value.mean())), 1e-300))
     return np.array([_chance(value, deviation, i, kept) for i in range(count)])
 
 
@@ -76,10 +76,10 @@ def _expected(reports: tuple[Report, ...], step: int) -> Estimate:
     """Return the loss that a trial will report at a step: as reported, or as its curve goes on."""
     if reports and reports[-1].iteration >= step:
         return Estimate(next(one.loss for one in reports if one.iteration >= step), 0.0)
-    if len(reports) < LEAST_REPORTS:
+    if len(reports) < MIN_REPORTS:
         return Estimate(0.0, inf)
-    fits = floor(log(len(reports) / LEAST_REPORTS, REPORT_GROWTH))
-    return _fitted(reports[: floor(LEAST_REPORTS * REPORT_GROWTH**fits)]).loss(step)
+    fits = floor(log(len(reports) / MIN_REPORTS, REPORT_GROWTH))
+    return _fitted(reports[: floor(MIN_REPORTS * REPORT_GROWTH**fits)]).loss(step)
 
 
 @lru_cache(maxsize=1 << 12)

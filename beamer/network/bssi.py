@@ -14,7 +14,7 @@ from beamer.network.arrays import Floats, Ints
 from beamer.network.kernels import bssi
 
 SWAP_PASSES = 3  # over the neighbours of an order of few items; of many, one is enough to wait for
-MOST_MOVED = 16  # items up to which every move of one is tried: n^2 moves, each evaluated anew
+MAX_MOVED_ITEMS = 16  # items up to which every move of one is tried: n^2 moves, each evaluated anew
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +63,8 @@ def improved(items: Items, order: Ints) -> Ints:
     """
     better = order.copy()
     rows = (items.weight, items.first, items.link, items.seconds, items.critical_s, items.links)
-    bssi.swap_neighbours(*rows, better, SWAP_PASSES if len(order) <= MOST_MOVED else 1)
-    if len(order) <= MOST_MOVED:
+    bssi.swap_neighbours(*rows, better, SWAP_PASSES if len(order) <= MAX_MOVED_ITEMS else 1)
+    if len(order) <= MAX_MOVED_ITEMS:
         while bssi.move_one(*rows, better):
             pass
     return better

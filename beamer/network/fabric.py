@@ -22,18 +22,18 @@ from beamer.network.arrays import Floats
 from beamer.units import ETHERNET_MTU, whole
 from beamer.validation import input_error
 
-SMALLEST_MTU, LARGEST_MTU = 576, 9216
-MOST_PLANES = 256  # the shadow address of a path has one byte for its plane
+MIN_MTU, MAX_MTU = 576, 9216
+MAX_PLANES = 256  # the shadow address of a path has one byte for its plane
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")  # lower case, as switches report it
 
-MOST_RATE_BPS = 10**18  # at which the largest synchronisation takes 8 ms; faster ones would take less than times are exact to
+MAX_RATE_BPS = 10**18  # at which the largest synchronisation takes 8 ms; faster ones would take less than times are exact to
 
 _Whole = Annotated[int, Strict(), BeforeValidator(whole)]  # 20 or 1e9; it is strict, or "20" and true would pass for numbers
 Number = Annotated[_Whole, Field(ge=1)]
 DatapathId = Annotated[_Whole, Field(ge=1, lt=2**64)]  # OpenFlow's
 PortNumber = Annotated[_Whole, Field(ge=1, le=0xFFFFFF00)]  # OFPP_MAX
-Rate = Annotated[_Whole, Field(ge=1, le=MOST_RATE_BPS)]
+Rate = Annotated[_Whole, Field(ge=1, le=MAX_RATE_BPS)]
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class Fabric:
     def __post_init__(self) -> None:
         self._check_nodes()
         self._check_links()
-        if not 1 <= self.planes <= MOST_PLANES:
-            raise InputError("fabric.planes", self.planes, f"1 to {MOST_PLANES}")
-        if not SMALLEST_MTU <= self.mtu <= LARGEST_MTU:
-            raise InputError("fabric.mtu", self.mtu, f"{SMALLEST_MTU} to {LARGEST_MTU} bytes")
+        if not 1 <= self.planes <= MAX_PLANES:
+            raise InputError("fabric.planes", self.planes, f"1 to {MAX_PLANES}")
+        if not MIN_MTU <= self.mtu <= MAX_MTU:
+            raise InputError("fabric.mtu", self.mtu, f"{MIN_MTU} to {MAX_MTU} bytes")
 
     def _check_nodes(self) -> None:
         _distinct("hosts", "name", (h.name for h in self.hosts))
@@ -126,8 +126,8 @@ class Fabric:
                     raise InputError(f"fabric.links[{i}].{end}", node, nearest(node, [*self.host, *self.switch]))
             if link.src == link.dst or (link.src in self.host and link.dst in self.host):
                 raise InputError(f"fabric.links[{i}].dst", link.dst, "another node, one of the two a switch")
-            if not 0 < link.rate_bps <= MOST_RATE_BPS:
-                raise InputError(f"fabric.links[{i}].rate_bps", link.rate_bps, f"a rate above 0 bit/s, at most {MOST_RATE_BPS}")
+            if not 0 < link.rate_bps <= MAX_RATE_BPS:
+                raise InputError(f"fabric.links[{i}].rate_bps", link.rate_bps, f"a rate above 0 bit/s, at most {MAX_RATE_BPS}")
             if (link.dst, link.src) not in self.link_index:
                 raise InputError(f"fabric.links[{i}]", f"{link.src}-{link.dst}", f"its reverse {link.dst}-{link.src}, too")
         _distinct("links", "dst", ((link.src, link.dst) for link in self.links))

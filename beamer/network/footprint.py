@@ -19,7 +19,7 @@ from beamer.network.job import JobSpec
 from beamer.studies.model import Worker
 from beamer.units import frame_bytes
 
-MOST_REMEMBERED = 1 << 15  # footprints, of about 1 kB: several times the jobs that run at once
+MAX_REMEMBERED = 1 << 15  # footprints, of about 1 kB: several times the jobs that run at once
 
 PathOf = Callable[[str, str], tuple[int, ...]]
 """(source host, destination host) -> the links between them, as positions in `fabric.links`; empty on one host."""
@@ -131,7 +131,7 @@ class Footprint:
 class Footprints:
     """The footprints of jobs on a fabric, each computed once for all jobs that synchronise alike.
 
-    The `MOST_REMEMBERED` that were asked for last are kept: bytes that are learnt come in ever new sizes.
+    The `MAX_REMEMBERED` that were asked for last are kept: bytes that are learnt come in ever new sizes.
     """
 
     fabric: Fabric
@@ -149,7 +149,7 @@ class Footprints:
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = spec.workers, self._of_alike(spec, plane)
-            if len(self._found) > MOST_REMEMBERED:
+            if len(self._found) > MAX_REMEMBERED:
                 self._found.popitem(last=False)
         else:
             self._found.move_to_end(key)
@@ -160,7 +160,7 @@ class Footprints:
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = _footprint(spec, self.fabric, plane)
-            if len(self._known) > MOST_REMEMBERED:
+            if len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
         else:
             self._known.move_to_end(key)

@@ -23,7 +23,7 @@ Forecast = Callable[[tuple[Point, ...]], float | None]
 POINT_GROWTH = 1.05  # of the steps between two points: they grow as the logarithm of the steps, and forecasts are as rare
 FIT_GROWTH = 1.2  # of a trial's points between two forecasts: fewer new ones change a curve little, and a fit is costly
 FIT_STEPS = 2.0  # growth of its steps that is enough for one, too: a fifth of many points are many times the steps
-MOST_FITS = 4  # in a period, of 8 ms on average: a decision makes those of two periods at most
+MAX_PERIOD_FITS = 4  # in a period, of 8 ms on average: a decision makes those of two periods at most
 FIT_PERIOD_S = 0.5  # by the events' times; progress makes decisions no more often
 RECENT_ENDS = 20  # of a study's trials, whose forecasts' errors are shown
 JUDGED_AT = 0.5  # share of a trial's steps after which its forecast is judged: later ones cannot be far off
@@ -103,7 +103,7 @@ class Forecasts:
         if at_s >= self.period_end_s:
             self.fits, self.period_end_s = 0, at_s + FIT_PERIOD_S
         renewed: list[str] = []
-        while self.waiting and self.fits < MOST_FITS:
+        while self.waiting and self.fits < MAX_PERIOD_FITS:
             first = next(iter(self.waiting))
             del self.waiting[first]
             self.histories[first].fitted = self.histories[first].points

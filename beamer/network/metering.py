@@ -21,10 +21,10 @@ from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
 
 TOLERANCE = 0.2  # share of a window's bytes that may be uncertain: at one reading a second, windows of steady traffic last 5 s
-LEAST_WINDOWS = 2  # that make a measurement: one alone may hold an evaluation, a checkpoint, a pause
+MIN_WINDOWS = 2  # that make a measurement: one alone may hold an evaluation, a checkpoint, a pause
 RECENT_WINDOWS = 5  # whose median is measured
 SILENT_RANK_S = 10.0  # after which a rank is measured without: ten readings missed
-LEAST_PACE_S = 5.0  # of a window of a job that sends nothing between hosts: against the jitter of reports
+MIN_PACE_S = 5.0  # of a window of a job that sends nothing between hosts: against the jitter of reports
 UNREPORTED_S = 60.0  # without progress after which bytes are compared with the declaration: steps last seconds
 UNREPORTED_SYNCS = 10_000  # declared ones: an honest trial of ten steps a second may report every quarter of an hour
 UNREPORTED_SYNC_BYTES = 10_000  # that a synchronisation counts at least: heartbeats of a job that declares none are no lie
@@ -148,7 +148,7 @@ class AttemptMeter:
     @property
     def measurement(self) -> AttemptMeasurement | None:
         """What was measured so far; None before there are enough windows."""
-        if len(self._iterations_s) < LEAST_WINDOWS:
+        if len(self._iterations_s) < MIN_WINDOWS:
             return None
         sync_bytes = median(self._sync_bytes) if self._sync_bytes else None
         return AttemptMeasurement(
@@ -228,12 +228,12 @@ class AttemptMeter:
                 alone_s = self.pattern.gamma_s * sync_bytes
                 held_s = alone_s / max(start.cap_share, end.cap_share) - alone_s
                 iteration_s = max(iteration_s - held_s, alone_s)
-        elif end.at_s - start.at_s < LEAST_PACE_S:
+        elif end.at_s - start.at_s < MIN_PACE_S:
             return
         self._start = end
         if sent > 0 or not self.pattern.loads:
             self._iterations_s = [*self._iterations_s, iteration_s][-RECENT_WINDOWS:]
             # The shortest of all, not of the recent ones: a job that is served late iterates slowly, would so look as if it
             # computed long, go first for it, and look fast again.
-            if len(self._iterations_s) >= LEAST_WINDOWS:
+            if len(self._iterations_s) >= MIN_WINDOWS:
                 self._shortest_s = min(self._shortest_s, median(self._iterations_s))

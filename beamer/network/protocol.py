@@ -20,22 +20,22 @@ from beamer.errors import InputError
 from beamer.network.connection import Connection
 from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
 from beamer.protocol_version import Since
-from beamer.studies.model import MOST_RANK, Process
+from beamer.studies.model import MAX_RANK, Process
 from beamer.studies.registration import check_process
 from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
 
-MOST_GENERATION = 2**53  # decisions; one every 2 ms for half a million years, and exact in JSON
-MOST_COUNTED = 2**63 - 1  # bytes and packets: the kernel's counters, as far as they fit a signed 64-bit integer
-MOST_TEXT = 16 * 1024  # characters of an error or a reason: a traceback
-MOST_NAME = 127  # characters of a trial's key, a study's and a trial's name of 63 with a slash between them
-MOST_UNIX_S = 2.0**33  # the year 2242
+MAX_GENERATION = 2**53  # decisions; one every 2 ms for half a million years, and exact in JSON
+MAX_COUNT = 2**63 - 1  # bytes and packets: the kernel's counters, as far as they fit a signed 64-bit integer
+MAX_TEXT_CHARACTERS = 16 * 1024  # characters of an error or a reason: a traceback
+MAX_KEY_CHARACTERS = 127  # characters of a trial's key, a study's and a trial's name of 63 with a slash between them
+MAX_UNIX_S = 2.0**33  # the year 2242
 
-Generation = Annotated[int, Strict(), Field(ge=0, le=MOST_GENERATION)]
-WorkerRank = Annotated[int, Strict(), Field(ge=0, le=MOST_RANK)]
-Counted = Annotated[int, Strict(), Field(ge=0, le=MOST_COUNTED)]
-Name = Annotated[str, Field(max_length=MOST_NAME)]
-Text = Annotated[str, Field(max_length=MOST_TEXT)]
-Limit = Annotated[int, Strict(), Field(ge=1, le=MOST_GENERATION)]
+Generation = Annotated[int, Strict(), Field(ge=0, le=MAX_GENERATION)]
+WorkerRank = Annotated[int, Strict(), Field(ge=0, le=MAX_RANK)]
+Counted = Annotated[int, Strict(), Field(ge=0, le=MAX_COUNT)]
+Name = Annotated[str, Field(max_length=MAX_KEY_CHARACTERS)]
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
+Limit = Annotated[int, Strict(), Field(ge=1, le=MAX_GENERATION)]
 PARTS = frozenset(("leases", "gone", "refused", "connections", "unmatched_bytes", "ports", "workers", "classes"))
 """What reports have several of."""
 
@@ -51,8 +51,8 @@ LeftOut = Annotated[dict[str, Counted], AfterValidator(check_left_out), Since(2)
 
 def check_connection(connection: Connection) -> Connection:
     """Return a connection if it can be one between two addresses. Raises `InputError`."""
-    if not (0 <= connection.rank <= MOST_RANK and len(connection.job) <= MOST_NAME):
-        raise InputError("connection", astuple(connection), f"a trial's key and a rank from 0 to {MOST_RANK}")
+    if not (0 <= connection.rank <= MAX_RANK and len(connection.job) <= MAX_KEY_CHARACTERS):
+        raise InputError("connection", astuple(connection), f"a trial's key and a rank from 0 to {MAX_RANK}")
     for name in ("local_port", "remote_port"):
         port = getattr(connection, name)
         if not 1 <= port <= 65535:
@@ -268,7 +268,7 @@ class Counters(Message):
     """
 
     kind: Literal["counters"] = "counters"
-    at_s: Annotated[float, Field(ge=0, le=MOST_UNIX_S, allow_inf_nan=False)]
+    at_s: Annotated[float, Field(ge=0, le=MAX_UNIX_S, allow_inf_nan=False)]
     ports: Annotated[tuple[PortCounters, ...], Field(fail_fast=True)]
     workers: Annotated[tuple[WorkerBytes, ...], Field(fail_fast=True)] = ()
     left_out: LeftOut = Field(default_factory=dict)

@@ -13,9 +13,9 @@ import numpy as np
 from beamer.network.arrays import Floats, Ints
 
 PREFERENCE = 1e-3  # of progress in earlier intervals, relative to the objective: less than the solver's tolerance is ignored
-LEAST_GAIN = 1e-3  # share of the objective that an exchange has to gain, so that the preference decides on none
+MIN_GAIN = 1e-3  # share of the objective that an exchange has to gain, so that the preference decides on none
 TINY = 1e-7  # of all seconds in a plan: what is less is nothing, as the solver's tolerance is not much finer
-LEAST_S = 0.01  # of the first interval: ends that are nearer count as one
+MIN_INTERVAL_S = 0.01  # of the first interval: ends that are nearer count as one
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,8 @@ class Demand:
 class RatePlan:
     """A plan for an order of stage ends. cost: the sum of weight x seconds until each item's last stage ends.
 
-    length_s: until the first end that is `LEAST_S` away, or the last one. progress_s: of each job until then, in seconds of its
-    time alone. end_s: when each job is complete.
+    length_s: until the first end that is `MIN_INTERVAL_S` away, or the last one. progress_s: of each job until then, in seconds
+    of its time alone. end_s: when each job is complete.
     """
 
     order: Ints
@@ -137,7 +137,7 @@ def planned(demand: Demand, order: Ints) -> RatePlan | None:
     if found.x is None:
         return None
     end_s = np.cumsum(found.x[:events]) * unit
-    now = min(int(np.searchsorted(end_s, max(TINY * unit, LEAST_S), "right")), events - 1)
+    now = min(int(np.searchsorted(end_s, max(TINY * unit, MIN_INTERVAL_S), "right")), events - 1)
     done = found.x[events:] * unit
     latest = np.zeros(jobs)
     np.maximum.at(latest, of, np.where(done > TINY * unit, end_s[interval], 0.0))
@@ -161,7 +161,7 @@ def improved(demand: Demand, plan: RatePlan, programmes: int) -> RatePlan:
             order[at], order[at + 1] = other, one
             found = planned(demand, order)
             programmes -= 1
-            if found is not None and found.cost < plan.cost * (1 - LEAST_GAIN):
+            if found is not None and found.cost < plan.cost * (1 - MIN_GAIN):
                 plan, since, following = found, 0, max(at - 1, 0)
         at = following
     return plan

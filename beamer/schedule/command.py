@@ -41,7 +41,7 @@ from beamer.studies.journal.store import Journal
 REMOTE_POLL_INTERVAL_S = 1.0  # where a poll is an ssh command
 ALL_FAILED = LEFT = 1  # exit codes; LEFT: something still runs that should have ended
 REFUSED, SOME_FAILED = 2, 3
-SHORTEST_WAIT_S = 0.005  # between two steps
+MIN_WAIT_S = 0.005  # between two steps
 POLICY = "convergence"
 PARK_TIMEOUT_S = 30.0  # in addition to the time that a job may take to write its checkpoint
 
@@ -199,7 +199,7 @@ class _Command:
             wake_s = self.session.step(self.clock())
             if self.link is not None:
                 self._follow(self.link)
-            wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), SHORTEST_WAIT_S), poll_s)
+            wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), MIN_WAIT_S), poll_s)
             if not self.signals and not self.session.done:
                 wait(wait_s)
         self.is_unread = not self.signals and self.session.is_unread

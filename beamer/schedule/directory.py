@@ -16,7 +16,7 @@ from beamer.errors import InputError
 from beamer.schedule.file import Search, parse
 from beamer.schedule.template import first_names
 from beamer.studies.journal.location import Location, check_no_secret, shown, sqlite_file, sqlite_url
-from beamer.studies.model import MOST_SECONDS
+from beamer.studies.model import MAX_SECONDS
 from beamer.yaml_files import parse_scalar
 
 MAY_CHANGE = ("nodes", "group", "retries", "timeout_s", "silent_s", "collective_timeout_s", "poll_s")
@@ -185,8 +185,8 @@ def _bounded(content: Any) -> Any:
     """Return what was written down of a search with time limits that have a bound, as 0.1.0's had none."""
     if not isinstance(content, Mapping):
         return content
-    long = {key: value for key in TIME_LIMITS if isinstance(value := content.get(key), int | float) and value > MOST_SECONDS}
-    return {**content, **dict.fromkeys(long, MOST_SECONDS)}
+    long = {key: value for key in TIME_LIMITS if isinstance(value := content.get(key), int | float) and value > MAX_SECONDS}
+    return {**content, **dict.fromkeys(long, MAX_SECONDS)}
 
 
 def _is_same(one: Any, other: Any) -> bool:

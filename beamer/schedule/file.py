@@ -17,14 +17,14 @@ from beamer.engines.local import Launcher, LaunchSpec, LocalCluster, LocalNode, 
 from beamer.engines.local.spec import COLLECTIVE_TIMEOUT_S
 from beamer.engines.local.supervisor.groups import KINDS
 from beamer.errors import InputError, nearest
-from beamer.file_numbers import MOST_CODE, Amount, AnyAmount, Iterations, NodeGpus, PositiveSeconds, Seconds, Trials
+from beamer.file_numbers import MAX_EXIT_STATUS, Amount, AnyAmount, Iterations, NodeGpus, PositiveSeconds, Seconds, Trials
 from beamer.gpu.limits import RunLimits
 from beamer.gpu.model import Cluster, Job, Node, Request, Stage, check_request
 from beamer.gpu.placement import can_ever_run
 from beamer.network.collectives import check_sizes
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.halving import declared_rungs
-from beamer.studies.model import MOST_STEPS, Rung, check_name, split_key
+from beamer.studies.model import MAX_STEPS, Rung, check_name, split_key
 from beamer.validation import check_truth_values, input_error, numbers_alone
 from beamer.yaml_files import parse_scalar, read_yaml
 
@@ -86,7 +86,7 @@ class _Job(_Entry):
     progress: str = ""
     stop_signal: str = "SIGTERM"
     checkpoint_signal: str = "SIGUSR1"
-    stopped_code: int = Field(default=0, ge=0, le=MOST_CODE)
+    stopped_code: int = Field(default=0, ge=0, le=MAX_EXIT_STATUS)
     grace_s: Seconds = 30.0
     request: dict[str, Any] = {}
 
@@ -107,7 +107,7 @@ class _File(_Entry):
     stop_at_target: bool = False
     keep_memory: bool = True
     group: str = "auto"
-    retries: int = Field(default=RETRIES, ge=0, le=MOST_STEPS)
+    retries: int = Field(default=RETRIES, ge=0, le=MAX_STEPS)
     timeout_s: PositiveSeconds | None = None
     silent_s: PositiveSeconds | None = None
     collective_timeout_s: Seconds = COLLECTIVE_TIMEOUT_S

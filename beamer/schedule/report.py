@@ -21,7 +21,7 @@ from beamer.studies.model import TrialStatus, split_key, trial_key
 from beamer.yaml_files import parse_scalar
 
 REACHED = "reached"
-MOST_SHOWN = 400  # characters of a reason in a line; `--json` has all of it
+MAX_SHOWN = 400  # characters of a reason in a line; `--json` has all of it
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _times(count: int) -> str:
 def _in_a_line(text: str) -> str:
     """Return the first and the last line of a text: of a failure how it ended, and the end of what was printed."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return shortened(" ... ".join(lines if len(lines) < 3 else (lines[0], lines[-1])), MOST_SHOWN)
+    return shortened(" ... ".join(lines if len(lines) < 3 else (lines[0], lines[-1])), MAX_SHOWN)
 
 
 def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatistics, ledger: GpuLedger) -> list[str]:

@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
-MOST_SIGNALS = 3
+MAX_SIGNALS = 3
 """The first saves all jobs, the second gives up waiting for them, this one ends the process."""
 LAST_WORDS_S = 1.0
 """How long the last words may take: what is left running is looked up, and nobody may read what is printed."""
@@ -57,7 +57,7 @@ class StopSignals:
         arrived: list[int] = []
         while received := self._reading.recv(64):
             arrived += [number for number in received if number in STOPS]
-            if len(arrived) >= MOST_SIGNALS:
+            if len(arrived) >= MAX_SIGNALS:
                 self._end(128 + arrived[0])
 
     def _end(self, code: int) -> None:

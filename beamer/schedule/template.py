@@ -11,10 +11,10 @@ from string import Formatter
 from typing import Any
 
 from beamer.errors import InputError, nearest
-from beamer.studies.model import MOST_RUNG_TRIALS, check_name, is_name
+from beamer.studies.model import MAX_RUNG_TRIALS, check_name, is_name
 
 Value = bool | int | float | str
-MOST_LETTERS = 63
+MAX_NAME_CHARACTERS = 63
 """Of a name, as of `check_name`."""
 DIGEST_DIGITS = 12
 """Hexadecimal digits that end a name which does not say all by itself: two of 10 000 are equal with a probability of 2e-7."""
@@ -69,8 +69,8 @@ def grid(axes: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
             if first != i:
                 raise InputError(f"grid.{key}[{i}]", value, f"another value than grid.{key}[{first}]")
     count = prod(len(values) for values in axes.values())
-    if count > MOST_RUNG_TRIALS:
-        raise InputError("grid", f"{count} combinations", f"at most {MOST_RUNG_TRIALS} of them")
+    if count > MAX_RUNG_TRIALS:
+        raise InputError("grid", f"{count} combinations", f"at most {MAX_RUNG_TRIALS} of them")
     return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
 
 
@@ -86,7 +86,7 @@ def derived_name(values: Mapping[str, Value], keys: Collection[str]) -> str:
     if is_name(text) and not _DIGEST.search(text) and _read_back(text, keys) == texts:
         return text
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:DIGEST_DIGITS]
-    shown = re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[: MOST_LETTERS - DIGEST_DIGITS - 1].rstrip("._-")
+    shown = re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[: MAX_NAME_CHARACTERS - DIGEST_DIGITS - 1].rstrip("._-")
     return f"{shown or 'trial'}-{digest}"
 
 
@@ -96,7 +96,7 @@ def first_names(configurations: Sequence[Mapping[str, Value]]) -> list[str]:
     for i, values in enumerate(configurations):
         text = "_".join(f"{key}-{value}" for key, value in values.items() if key != "name")
         name = re.sub(r"[^A-Za-z0-9._-]", "-", text).lstrip("._-")
-        found.append(str(values.get("name", name if 0 < len(name) <= MOST_LETTERS else f"trial-{i + 1}")))
+        found.append(str(values.get("name", name if 0 < len(name) <= MAX_NAME_CHARACTERS else f"trial-{i + 1}")))
     return found
 
 

@@ -7,7 +7,7 @@ import typer
 
 from beamer.errors import InputError, nearest
 from beamer.network.allocation import Allocator, Classes, allocator, check_pair
-from beamer.network.fabric import MOST_RATE_BPS
+from beamer.network.fabric import MAX_RATE_BPS
 from beamer.network.plan import QUEUES
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
 from beamer.network.policies import NETWORK_POLICIES, network_policy
@@ -161,8 +161,8 @@ def _of_trace(
     if rate is None:
         raise InputError("--rate", rate, "that of the trace's ports, such as '1gbit'")
     rate_bps = parse_rate(rate, "--rate")
-    if rate_bps > MOST_RATE_BPS:
-        raise InputError("--rate", rate, f"at most {MOST_RATE_BPS} bit/s")
+    if rate_bps > MAX_RATE_BPS:
+        raise InputError("--rate", rate, f"at most {MAX_RATE_BPS} bit/s")
     _check_pairs(names, chosen)
     loaded = read(path, form)
     check_outputs(outputs)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 
 from beamer.errors import InputError
-from beamer.studies.model import MOST_STEPS, Rung
+from beamer.studies.model import MAX_STEPS, Rung
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class AsynchronousHalving:
     first: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.iterations <= MOST_STEPS:
-            raise InputError("iterations", self.iterations, f"1 to {MOST_STEPS}")
+        if not 1 <= self.iterations <= MAX_STEPS:
+            raise InputError("iterations", self.iterations, f"1 to {MAX_STEPS}")
         if self.reduction_factor < 2:
             raise InputError("reduction_factor", self.reduction_factor, "at least 2")
         if not 1 <= self.first <= self.iterations:

@@ -33,28 +33,28 @@ def check_name(name: str, field: str) -> str:
 StageKey = tuple[str, str]
 """A study's name and its stage's."""
 
-MOST_STEPS = 2**40
+MAX_STEPS = 2**40
 """The largest step: a year of steps of 30 microseconds. The sum over a million trials is exact in floating point."""
 
-MOST_SECONDS = 366 * 86_400
+MAX_SECONDS = 366 * 86_400
 """The longest time that computing or a training run is declared to take, seconds: a year."""
 
-MOST_SYNC_BYTES = 10**15
+MAX_SYNC_BYTES = 10**15
 """The largest synchronisation: a link of 400 Gbit/s takes 5.5 hours for it."""
 
-LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
+MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 """The weights of studies: sums and quotients of all in between keep three decimal places in floating point."""
 
-MOST_RANK = 2**20
+MAX_RANK = 2**20
 """The largest rank of a worker: more processes than any machine room runs for one job."""
 
-MOST_RUNG_TRIALS = 2**20
+MAX_RUNG_TRIALS = 2**20
 """How many trials a rung is declared to hold at most: a search that starts one every 30 seconds takes a year."""
 
-MOST_PID = 2**22
+MAX_PID = 2**22
 """The largest process id: Linux's PID_MAX_LIMIT on 64-bit machines."""
 
-MOST_TICKS = 2**53
+MAX_TICKS = 2**53
 """The latest start of a process, clock ticks after the boot, and the largest inode number of a namespace: exact in JSON."""
 
 

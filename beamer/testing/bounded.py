@@ -6,13 +6,13 @@ from typing import Any
 from beamer.network.policy import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
 
-MOST_DECISIONS = 3000  # decisions; what the strategies draw needs a few hundred at most
+MAX_DECISIONS = 3000  # decisions; what the strategies draw needs a few hundred at most
 
 
 class Bounded(NetworkPolicy[Any]):
     """Delegate to `policy`, at most `most` times."""
 
-    def __init__(self, policy: NetworkPolicy[Any], most: int = MOST_DECISIONS) -> None:
+    def __init__(self, policy: NetworkPolicy[Any], most: int = MAX_DECISIONS) -> None:
         self._policy = policy
         self._most = most
         self._decisions = 0

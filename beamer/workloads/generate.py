@@ -21,12 +21,12 @@ from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
 from beamer.studies.model import (
-    LEAST_WEIGHT,
-    MOST_RUNG_TRIALS,
-    MOST_SECONDS,
-    MOST_STEPS,
-    MOST_SYNC_BYTES,
-    MOST_WEIGHT,
+    MAX_RUNG_TRIALS,
+    MAX_SECONDS,
+    MAX_STEPS,
+    MAX_SYNC_BYTES,
+    MAX_WEIGHT,
+    MIN_WEIGHT,
     Role,
     Worker,
     check_name,
@@ -38,9 +38,7 @@ from beamer.workloads.scenario import build_topology, parse_job
 from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving, resized
 from beamer.yaml_files import dump_yaml
 
-MOST_JITTER = (
-    3.0  # a standard deviation: one in twenty trials then computes four hundred times as long as the median, or longer
-)
+MAX_JITTER = 3.0  # a standard deviation: one in twenty trials then computes four hundred times as long as the median, or longer
 ARRIVAL_DIGITS = 6  # of a second: what logarithms of different platforms agree on
 
 
@@ -98,7 +96,7 @@ class Workload:
         check_name(self.name, "name")
         _whole("seed", self.seed, None)
         _whole("studies", self.studies, 1)
-        _within("studies", self.studies, 1, MOST_RUNG_TRIALS)
+        _within("studies", self.studies, 1, MAX_RUNG_TRIALS)
         _whole("servers", self.servers, 1)
         _names("models", self.models, MODELS)
         _names("collectives", self.collectives, COLLECTIVES)
@@ -106,21 +104,21 @@ class Workload:
         for name, frequency in self.collectives.items():
             _above_zero(f"collectives.{name}", frequency)
         _above_zero("bytes_scale", self.bytes_scale)
-        _within("budget_spread", self.budget_spread, 1, MOST_STEPS)
+        _within("budget_spread", self.budget_spread, 1, MAX_STEPS)
         if not self.weights:
             raise InputError("weights", self.weights, "at least one weight")
         for weight in self.weights:
             _above_zero("weights", weight)
-            _within("weights", weight, LEAST_WEIGHT, MOST_WEIGHT)
+            _within("weights", weight, MIN_WEIGHT, MAX_WEIGHT)
         for trials in self.trials:
             resized(self.search, trials=trials)
         if self.arrivals_per_hour is not None:
             _above_zero("arrivals_per_hour", self.arrivals_per_hour)
         if self.compute_ratio is not None:
-            _within("compute_ratio", self.compute_ratio, 0, MOST_SECONDS)
-        _within("compute_jitter", self.compute_jitter, 0, MOST_JITTER)
+            _within("compute_ratio", self.compute_ratio, 0, MAX_SECONDS)
+        _within("compute_jitter", self.compute_jitter, 0, MAX_JITTER)
         _within("overlap", self.overlap, 0, 1)
-        _within("start_up_s", self.start_up_s, 0, MOST_SECONDS)
+        _within("start_up_s", self.start_up_s, 0, MAX_SECONDS)
         self._check_jobs()
 
     def _check_jobs(self) -> None:
@@ -158,8 +156,8 @@ class Workload:
         arrivals = [0.0]
         while len(arrivals) < self.studies:
             arrivals.append(arrivals[-1] + 3600 * rng.expovariate(self.arrivals_per_hour))
-            if arrivals[-1] > MOST_SECONDS:
-                expected = f"a rate at which {self.studies} searches arrive within {MOST_SECONDS} seconds"
+            if arrivals[-1] > MAX_SECONDS:
+                expected = f"a rate at which {self.studies} searches arrive within {MAX_SECONDS} seconds"
                 raise InputError("arrivals_per_hour", self.arrivals_per_hour, expected)
         return [round(arrival, ARRIVAL_DIGITS) for arrival in arrivals]
 
@@ -186,8 +184,8 @@ class Workload:
 
     def _trial(self, name: str, hosts: tuple[str, ...], model: Model, collective: str, slowness: float = 1.0) -> dict[str, Any]:
         scaled_bytes = model.gradient_bytes * self.bytes_scale
-        if scaled_bytes > MOST_SYNC_BYTES:
-            expected = f"a factor with which {model.name} has at most {MOST_SYNC_BYTES} bytes"
+        if scaled_bytes > MAX_SYNC_BYTES:
+            expected = f"a factor with which {model.name} has at most {MAX_SYNC_BYTES} bytes"
             raise InputError("bytes_scale", self.bytes_scale, expected)
         sync_bytes = max(round(scaled_bytes), 1)
         if self.compute_ratio is None:
@@ -195,8 +193,8 @@ class Workload:
         else:
             alone = self._footprints.of(self._spec(hosts, collective, sync_bytes), plane=0).gamma_s
             compute_s = self.compute_ratio * alone
-        if slowness * compute_s > MOST_SECONDS:
-            expected = f"with which no trial of {model.name} computes for more than {MOST_SECONDS} seconds a step"
+        if slowness * compute_s > MAX_SECONDS:
+            expected = f"with which no trial of {model.name} computes for more than {MAX_SECONDS} seconds a step"
             raise InputError("compute_ratio", self.compute_ratio, expected)
         first_server = len(hosts) - self._servers(collective)
         trial: dict[str, Any] = {"trial": name, "collective": collective, "workers": list(hosts[:first_server])}

@@ -20,7 +20,7 @@ from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
 from beamer.engines.simulated import SimulatedJob
 from beamer.errors import InputError
 from beamer.file_numbers import (
-    MOST_NODE_GPUS,
+    MAX_NODE_GPUS,
     Amount,
     Iterations,
     PositiveAmount,
@@ -35,7 +35,7 @@ from beamer.network.collectives import PARAMETER_SERVER, check_sizes
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.halving import declared_rungs
-from beamer.studies.model import MOST_RANK, Profile, Rung, check_name
+from beamer.studies.model import MAX_RANK, Profile, Rung, check_name
 from beamer.studies.registration import check_profile, check_rungs
 from beamer.validation import input_error, numbers_alone
 from beamer.workloads.programs import STAND_IN, Configuration, Program, check_program, configurations
@@ -85,9 +85,9 @@ class _Costs(_Entry):
 
 
 class _Request(_Entry):
-    gpus: int = Field(default=1, ge=1, le=MOST_RANK)
-    min_gpus: int = Field(default=0, ge=0, le=MOST_RANK)
-    max_gpus: int = Field(default=0, ge=0, le=MOST_RANK)
+    gpus: int = Field(default=1, ge=1, le=MAX_RANK)
+    min_gpus: int = Field(default=0, ge=0, le=MAX_RANK)
+    max_gpus: int = Field(default=0, ge=0, le=MAX_RANK)
 
 
 class _Job(_Entry):
@@ -135,7 +135,7 @@ class _Search(_Entry):
 class _File(_Entry):
     name: str
     topology: dict[str, Any]
-    gpus_per_host: int = Field(ge=1, le=MOST_NODE_GPUS)
+    gpus_per_host: int = Field(ge=1, le=MAX_NODE_GPUS)
     seed: int = 0
     queues: int = QUEUES
     report_s: PositiveSeconds = 1.0

@@ -30,7 +30,7 @@ from beamer.validation import check_arguments, input_error, numbers_alone
 from beamer.workloads.asynchronous import AsynchronousPlan
 from beamer.yaml_files import read_yaml
 
-MOST_WINDOW_BYTES = 2**30  # TCP's with the largest scale (RFC 7323)
+MAX_WINDOW_BYTES = 2**30  # TCP's with the largest scale (RFC 7323)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class _File(_Entry):
     congestion_control: str = Field(default=TransportSettings.congestion_control, pattern=r"^[a-z0-9_]{1,15}$")
     queue_packets: int = Field(default=TransportSettings.queue_packets, ge=1, le=100_000)
     window: Annotated[
-        int, BeforeValidator(lambda v: parse_size(v, "window")), Field(ge=UNSCALED_WINDOW_BYTES, le=MOST_WINDOW_BYTES)
+        int, BeforeValidator(lambda v: parse_size(v, "window")), Field(ge=UNSCALED_WINDOW_BYTES, le=MAX_WINDOW_BYTES)
     ] = TransportSettings.window_bytes
     rto_min: float = Field(default=TransportSettings.rto_min_s, ge=0.001, le=2)  # agents bound time-outs a little above
     studies: list[_Study] = Field(min_length=1)

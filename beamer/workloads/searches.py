@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 from beamer.errors import InputError, nearest
-from beamer.studies.model import MOST_RUNG_TRIALS, MOST_STEPS
+from beamer.studies.model import MAX_RUNG_TRIALS, MAX_STEPS
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,6 @@ def check_at_least(settings: Any, **limits: int) -> None:
         value = getattr(settings, field)
         if isinstance(value, bool) or not isinstance(value, int) or value < limit:
             raise InputError(f"search.{field}", value, f"a whole number of at least {limit}")
-        most = MOST_RUNG_TRIALS if field in _LISTED else MOST_STEPS
+        most = MAX_RUNG_TRIALS if field in _LISTED else MAX_STEPS
         if value > most:
             raise InputError(f"search.{field}", value, f"a whole number of at most {most}")

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from beamer.errors import InputError, PlatformError
 from beamer.gpu.protocol import (
-    MOST_EVENTS,
+    MAX_EVENTS,
     EngineHello,
     EngineLeft,
     EngineLimits,
@@ -46,7 +46,7 @@ from controller.turns import Turns, batched
 from controller.websocket import FAILED, REFUSED, UNAVAILABLE, close_reason
 
 HELLO_S = 5.0  # from the connection to the hello, which an engine sends at once
-MOST_UNANSWERED = 64  # assignments that an engine has not acted upon, each of which is remembered
+MAX_UNANSWERED = 64  # assignments that an engine has not acted upon, each of which is remembered
 COUNTED_CHARACTERS = 20_000  # of a message, which counts as several if it is longer
 LONG_CHARACTERS = 4096  # of a message that is read when it is its turn
 BATCH = 16  # events taken in at once, each of which takes some 100 microseconds
@@ -282,12 +282,12 @@ class _EngineSession:
     async def welcome(self) -> None:
         """Say what is taken, to an engine that knows of it."""
         if is_known(EngineWelcome, self.protocol.version):
-            limits = SearchLimits(message_bytes=self._limits.message_bytes, events=MOST_EVENTS)
+            limits = SearchLimits(message_bytes=self._limits.message_bytes, events=MAX_EVENTS)
             with suppress(RuntimeError):  # closed meanwhile
                 await self._websocket.send_text(encode(EngineWelcome(limits=limits), self.protocol.version))
 
     def _grant(self, number: int, devices: frozenset[Device]) -> None:
-        if len(self._granted) >= MOST_UNANSWERED:  # of an engine that does not answer: whatever it was granted it may use
+        if len(self._granted) >= MAX_UNANSWERED:  # of an engine that does not answer: whatever it was granted it may use
             devices |= frozenset().union(*self._granted.values())
             self._granted = {}
         self._granted[number] = devices

@@ -6,7 +6,7 @@ from beamer.errors import ConflictError, InputError, nearest
 from beamer.gpu.model import Node, check_nodes
 from beamer.network.fabric import Fabric
 
-MOST_NAMED = 5  # nodes in a message
+MAX_NAMED = 5  # nodes in a message
 
 
 def check_declared(nodes: tuple[Node, ...], others: Mapping[str, tuple[Node, ...]], fabric: Fabric, most_gpus: int) -> None:
@@ -39,5 +39,5 @@ def up(declared: Iterable[Node], seen: Collection[tuple[Node, ...]], besides: Co
 
 def _named(nodes: Iterable[Node]) -> str:
     named = [f"{node.name} ({node.gpus} GPUs, {node.cpus:g} cores)" for node in nodes]
-    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-    return (", ".join(named[:MOST_NAMED]) or "none of them") + more
+    more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
+    return (", ".join(named[:MAX_NAMED]) or "none of them") + more

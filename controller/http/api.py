@@ -35,7 +35,7 @@ from beamer.studies.events import (
     WorkerAttached,
     WorkerDetached,
 )
-from beamer.studies.model import MOST_RANK, EndReason, TrialStatus, trial_key
+from beamer.studies.model import MAX_RANK, EndReason, TrialStatus, trial_key
 from beamer.validation import finding_error
 from controller.admission import check_admission
 from controller.http import responses
@@ -75,7 +75,7 @@ _CHANGED, _UNCHANGED = b'{"changed":true}', b'{"changed":false}'
 JsonObject = dict[str, Any]
 Run = str | None
 """The run of the study that is meant, from the query `?run=`; None: the present one."""
-Rank = Annotated[int, Path(ge=0, le=MOST_RANK)]
+Rank = Annotated[int, Path(ge=0, le=MAX_RANK)]
 
 
 def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall: Callable[[], float] = time.time) -> FastAPI:

@@ -24,7 +24,7 @@ from controller.websocket import PEER_CERTIFICATE
 
 HEALTH, STUDIES, AGENT = "/v1/health", "/v1/studies", "/v1/agents/{name}"
 LOG_AGAIN_S = 3600.0  # the same kind from the same peer
-MOST_LOGGED = 60  # of a kind in that time, from all peers: addresses cost an attacker little, the disk is shared
+MAX_LOGGED = 60  # of a kind in that time, from all peers: addresses cost an attacker little, the disk is shared
 _SCHEME = "bearer "
 _UNLIMITED = Claims(EVERY_STUDY, TokenRole.OPERATOR)
 
@@ -51,7 +51,7 @@ class Authorization:
         self._key = key
         self._certified = certified
         self._clock = clock
-        self._denials = VariedLogLimit(MOST_LOGGED, LOG_AGAIN_S)
+        self._denials = VariedLogLimit(MAX_LOGGED, LOG_AGAIN_S)
 
     async def __call__(self, connection: HTTPConnection) -> Claims | None:
         """Return what the bearer of a request's token may do, None where none is asked for. Raises `DeniedError`."""

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from beamer.studies.model import (
-    MOST_PID,
-    MOST_RANK,
-    MOST_STEPS,
-    MOST_SYNC_BYTES,
-    MOST_TICKS,
+    MAX_PID,
+    MAX_RANK,
+    MAX_STEPS,
+    MAX_SYNC_BYTES,
+    MAX_TICKS,
     Process,
     Profile,
     Role,
@@ -20,10 +20,10 @@ from beamer.studies.model import (
     Worker,
 )
 
-Count = Annotated[int, Strict(), Field(ge=0, le=MOST_STEPS)]  # "3" and true are no counts
-Bytes = Annotated[int, Strict(), Field(ge=0, le=MOST_SYNC_BYTES)]
-Ticks = Annotated[int, Strict(), Field(ge=0, le=MOST_TICKS)]
-Rank = Annotated[int, Strict(), Field(ge=0, le=MOST_RANK)]
+Count = Annotated[int, Strict(), Field(ge=0, le=MAX_STEPS)]  # "3" and true are no counts
+Bytes = Annotated[int, Strict(), Field(ge=0, le=MAX_SYNC_BYTES)]
+Ticks = Annotated[int, Strict(), Field(ge=0, le=MAX_TICKS)]
+Rank = Annotated[int, Strict(), Field(ge=0, le=MAX_RANK)]
 
 
 class Body(BaseModel):
@@ -118,7 +118,7 @@ class AttemptEndBody(Body):
 class AttachBody(Body):
     """A worker's process, the root of its process tree; see `Process`."""
 
-    pid: Annotated[int, Strict(), Field(le=MOST_PID)]
+    pid: Annotated[int, Strict(), Field(le=MAX_PID)]
     start: Ticks = 0
     namespace: Ticks = 0
 

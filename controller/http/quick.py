@@ -23,7 +23,7 @@ from controller.limited_log import LimitedLog
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _JSON = "application/json"
-_MOST_DIGITS = 7  # of an integer in a path that is read here
+_MAX_DIGITS = 7  # of an integer in a path that is read here
 _ABSENT = object()
 
 
@@ -76,7 +76,7 @@ class _Endpoint:
         found = {name: given[name] for name in self.names}
         for name, within in self.integers.items():
             text = given[name]
-            if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and within(int(text))):
+            if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS and within(int(text))):
                 return None
             found[name] = int(text)
         if request.scope["query_string"]:

@@ -41,7 +41,7 @@ from controller.websocket import AGENT_PING_S, PEER_CERTIFICATE, UNCOUNT
 LAST_REQUESTS_S = 1  # for requests under way when asked to stop
 KERNEL_BACKLOG = 1024  # connections that wait to be accepted: trainers of a large search start together
 _CLOSE_S = 2.0  # for the other side of a WebSocket to answer that it closes, too
-_MOST_FRAGMENTS = 1024  # of a message: each takes some 60 bytes more than its content, or any number of empty ones would do
+_MAX_FRAGMENTS = 1024  # of a message: each takes some 60 bytes more than its content, or any number of empty ones would do
 
 _LIBRARY_LOGS = ("asyncio", "uvicorn.error")
 
@@ -178,10 +178,10 @@ class _WebSocket(WebSocketsSansIOProtocol):
     def handle_cont(self, event: Frame) -> None:
         if self.close_sent:
             return
-        if len(self.frames) < _MOST_FRAGMENTS:
+        if len(self.frames) < _MAX_FRAGMENTS:
             super().handle_cont(event)
         else:
-            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"a message in more than {_MOST_FRAGMENTS} frames")
+            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"a message in more than {_MAX_FRAGMENTS} frames")
             self.handle_parser_exception()
 
     def keepalive_timeout(self) -> None:

@@ -19,8 +19,8 @@ from beamer.studies.model import check_name
 from controller.identity.secret_files import create_secret, read_secret
 
 EVERY_STUDY = "*"
-MOST_CHARACTERS = 4096  # of a token; ours have about 250, and clients send no longer ones
-MOST_DAYS = 3650  # that a token is valid: what is to be valid for ever is never renewed
+MAX_CHARACTERS = 4096  # of a token; ours have about 250, and clients send no longer ones
+MAX_DAYS = 3650  # that a token is valid: what is to be valid for ever is never renewed
 DAY_S = 86_400
 _ALGORITHM = "HS256"
 _KEY_BYTES = 32  # as many as the hash has (RFC 7518, section 3.2)
@@ -137,8 +137,8 @@ def sign_token(key: TokenKey, claims: Claims, now_s: float, valid_s: float) -> s
 
 def read_token(key: TokenKey, token: str, now_s: float) -> Claims:
     """Return what a token grants now (Unix time). Raises `TokenError`."""
-    if len(token) > MOST_CHARACTERS:
-        raise TokenError("malformed", f"the token has more than {MOST_CHARACTERS} characters")
+    if len(token) > MAX_CHARACTERS:
+        raise TokenError("malformed", f"the token has more than {MAX_CHARACTERS} characters")
     try:
         # Whether it has expired is judged below, by a clock that is an argument.
         payload = jwt.decode(

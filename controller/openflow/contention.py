@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.openflow.channel import Channel, DuplicateError, ExcessError, UnansweredError
 
-MOST_CONTENDING = 16  # connections of a switch that wait; a switch has one, and the one before while that is not found dead
+MAX_CONTENDING = 16  # connections of a switch that wait; a switch has one, and the one before while that is not found dead
 
 
 @dataclass(eq=False)
@@ -96,9 +96,9 @@ class Contention:
     def _make_room(self) -> None:
         """Turn away the oldest that waits, of those that have not answered if there are any."""
         waiting = [one for one in self._waiting if not one.turn.done()]
-        if len(waiting) >= MOST_CONTENDING:
+        if len(waiting) >= MAX_CONTENDING:
             oldest = min(waiting, key=lambda one: one.alive)
-            oldest.turn.set_exception(ExcessError(f"more than {MOST_CONTENDING} connections say to be {self._switch}"))
+            oldest.turn.set_exception(ExcessError(f"more than {MAX_CONTENDING} connections say to be {self._switch}"))
 
     def _decide(self) -> None:
         """Have the next one served, unless that is being decided."""

@@ -35,7 +35,7 @@ UNSERVED = 32  # connections beyond the fabric's own whose peer is not known yet
 ALIVE_S = 2.0  # for a switch to answer when another connection claims to be it; a busy one takes tenths of a second
 SERVE_AGAIN_S = 1.0  # as long as Open vSwitch waits before it connects again; every session is logged
 LOG_AGAIN_S = 600.0  # the same kind of end with the same peer: often enough for who looks into the log while it goes on
-MOST_LOGGED = 256  # peers of a kind in that time: each further one takes an address of its own
+MAX_LOGGED = 256  # peers of a kind in that time: each further one takes an address of its own
 HOST_RULES = 5120  # at its edge: 8 jobs with 120 peers each, 2 connections and 3 pair rules per peer
 
 log = structlog.get_logger("beamer-controller")
@@ -108,7 +108,7 @@ class SwitchDriver:
         self._unserved: dict[asyncio.Task[None], str] = {}  # of the connections, oldest first, with their addresses
         self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._rules.items()}
         self._limited = LimitedLog()
-        self._endings = VariedLogLimit(MOST_LOGGED, LOG_AGAIN_S)
+        self._endings = VariedLogLimit(MAX_LOGGED, LOG_AGAIN_S)
         self._server: asyncio.Server | None = None
 
     @property

@@ -12,7 +12,7 @@ from itertools import islice
 FIRST_METER = 0xB000
 METERS = 0x4000  # ids that are Beamer's
 BURST_S = 0.3  # at the rate: more than TCP's least time-out, and no more, as a burst may pass at the speed of the link
-LEAST_BURST_KBIT = 200  # some frames even of the largest size
+MIN_BURST_KBIT = 200  # some frames even of the largest size
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RateMeter:
     def of(cls, number: int, cap_bps: int) -> "RateMeter":
         """Return the meter that holds a sender to `cap_bps`, in whole kbit/s."""
         rate_kbps = max(1, cap_bps // 1000)
-        return cls(number, rate_kbps, max(LEAST_BURST_KBIT, round(rate_kbps * BURST_S)))
+        return cls(number, rate_kbps, max(MIN_BURST_KBIT, round(rate_kbps * BURST_S)))
 
     @property
     def is_own(self) -> bool:

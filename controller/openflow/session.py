@@ -32,7 +32,7 @@ from controller.turns import CHEAP, Turns, Work, batched
 FLUSH_S = 0.02
 AUDIT_S = HARD_S / 5
 RETRY_S = 5.0
-MOST_COUNTS = 3 << 16  # pairs and classes per switch whose final counts are kept: some 60 MB; 1000 jobs of 60 pairs
+MAX_FINAL_COUNTS = 3 << 16  # pairs and classes per switch whose final counts are kept: some 60 MB; 1000 jobs of 60 pairs
 
 BATCH = 128  # messages written in one turn of the loop: some 10 ms
 
@@ -53,10 +53,10 @@ class FlowCounts:
     by_pair: dict[tuple[HostPair, int, bool], tuple[int, int]] = field(default_factory=dict)
 
     def add(self, rule: Rule, sent_bytes: int, sent_packets: int) -> None:
-        """Add what `rule`, one of a host pair's, has counted; new pairs count no more once there are `MOST_COUNTS`."""
+        """Add what `rule`, one of a host pair's, has counted; new pairs count no more once there are `MAX_FINAL_COUNTS`."""
         assert rule.pair is not None
         key = rule.pair, rule.klass, not rule.climbs
-        if key not in self.by_pair and len(self.by_pair) >= MOST_COUNTS:
+        if key not in self.by_pair and len(self.by_pair) >= MAX_FINAL_COUNTS:
             return
         before_bytes, before_packets = self.by_pair.get(key, (0, 0))
         self.by_pair[key] = before_bytes + sent_bytes, before_packets + sent_packets

@@ -15,8 +15,8 @@ COOKIE = COOKIE_PREFIX << 48
 REWRITTEN = frozenset({"ip_dscp", "eth_dst"})
 STALE = ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE
 METER_FLAGS = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
-_LEAST_KNOWN = 1024  # rules that a reader remembers in any case
-_MOST_CONTENT = 512  # bytes of an entry that it remembers: Beamer's have less than 200
+_MIN_KNOWN = 1024  # rules that a reader remembers in any case
+_MAX_CONTENT = 512  # bytes of an entry that it remembers: Beamer's have less than 200
 
 
 def addition(datapath: Any, rule: Rule) -> Any:
@@ -127,7 +127,7 @@ class RuleReader:
         rule = self.known.get(content)
         if rule is None:
             rule = _rule_of(parser.OFPFlowStats.parser(entry, 0))
-            if len(content) > _MOST_CONTENT:
+            if len(content) > _MAX_CONTENT:
                 return rule
             self.known[content] = rule
         self._seen[content] = rule
@@ -135,7 +135,7 @@ class RuleReader:
 
     def _forget(self) -> None:
         """Keep what this answer held, once that is less than half: an answer may be of one table alone."""
-        if len(self.known) > max(_LEAST_KNOWN, 2 * len(self._seen)):
+        if len(self.known) > max(_MIN_KNOWN, 2 * len(self._seen)):
             self.known = self._seen
         self._seen = {}
 

@@ -32,7 +32,7 @@ SHAPES = (1, 2, 4)  # GPUs that jobs have been measured on
 REPEATS = 3
 INTERVAL_S = 600.0
 ANCHOR_NODES, ANCHOR_JOBS, ANCHOR_GPUS, ANCHOR_CPUS = 16_000, 4_300, 8, 32.0
-ANCHOR_MOST_GPUS = 40  # of a job, drawn up to here: which brings the round to some 100 000 tasks
+ANCHOR_MAX_GPUS = 40  # of a job, drawn up to here: which brings the round to some 100 000 tasks
 PUBLISHED = "Optimus, as published: 100 000 tasks on 16 000 nodes in about 5 s"
 GENERATIONS = 8
 
@@ -208,7 +208,7 @@ def _anchor_load() -> GpuLoad:
     jobs = []
     for i in range(ANCHOR_JOBS):
         job = _waiting(4 * i + 3, 4 * ANCHOR_JOBS, rng)
-        request = replace(job.request, gpus=1, min_gpus=1, max_gpus=rng.randrange(1, ANCHOR_MOST_GPUS + 1))
+        request = replace(job.request, gpus=1, min_gpus=1, max_gpus=rng.randrange(1, ANCHOR_MAX_GPUS + 1))
         job = _experienced(replace(job, request=request), rng)
         for workers, servers in product(SHAPES, SHAPES):
             job = replace(job, speeds=measured_speeds(job, Grant.of({"": workers}, {"": servers})))

@@ -13,7 +13,7 @@ from eval.engines.program import FLAWS
 RANKS = 2
 SLOTS = 4
 """GPUs: two jobs run at a time."""
-LEAST_RATE, MOST_RATE = 0.002, 0.3
+MIN_RATE, MAX_RATE = 0.002, 0.3
 SAVE_EVERY = 5
 
 
@@ -51,9 +51,9 @@ class DisturbedSearch:
     def rates(self) -> Mapping[str, float]:
         """The learning rates of the sound configurations, by name."""
         count = self.sizes.sound
-        ratio = (MOST_RATE / LEAST_RATE) ** (1.0 / max(count - 1, 1))
+        ratio = (MAX_RATE / MIN_RATE) ** (1.0 / max(count - 1, 1))
         order = [(17 * i + self.seed) % count for i in range(count)] if count % 17 else list(range(count))
-        return {f"c{i:02d}": LEAST_RATE * ratio**place for i, place in enumerate(order)}
+        return {f"c{i:02d}": MIN_RATE * ratio**place for i, place in enumerate(order)}
 
     def content(self, directory: Path) -> dict[str, Any]:
         """Return the search as the content of its file. directory: of the traces."""

@@ -6,7 +6,7 @@ from eval.faults.base import Fault, FaultOutcome
 from eval.fuzz.findings import SLOW_TURN_S, Findings
 from eval.fuzz.targets import TARGETS
 
-MOST_S = 1800.0  # for all inputs; they are counted, this only ends a run that makes no progress
+MAX_RUN_S = 1800.0  # for all inputs; they are counted, this only ends a run that makes no progress
 
 
 def outcome(findings: Findings) -> FaultOutcome:
@@ -22,7 +22,7 @@ def outcome(findings: Findings) -> FaultOutcome:
 
 
 def _running(run: Callable[[float, int, int | None], Findings]) -> Callable[[int, int], FaultOutcome]:
-    return lambda times, seed: outcome(run(MOST_S, seed, times))
+    return lambda times, seed: outcome(run(MAX_RUN_S, seed, times))
 
 
 ABOUT: Mapping[str, tuple[str, int]] = {

@@ -25,7 +25,7 @@ ELSEWHERE_S = 0.5  # where it is repeated at another address: as long as the cli
 RETRY_S = 0.02
 PAUSE_S = 0.005  # between the writes of a search
 STEADY: Mapping[str, Sequence[str]] = MappingProxyType({"steady": tuple(host.name for host in FABRIC.hosts[:2])})
-MOST_PROGRESS = 12  # reports of a trial, so that few trials run at once
+MAX_PROGRESS = 12  # reports of a trial, so that few trials run at once
 
 
 class KnownStudies:
@@ -94,7 +94,7 @@ def _started(study: str, stage: str, trial: str, step: int, hosts: Sequence[str]
 
 def _trial(study: str, stage: str, trial: str, rng: random.Random) -> Iterator[Write]:
     base = f"/v1/studies/{study}"
-    reports = rng.randint(3, MOST_PROGRESS)
+    reports = rng.randint(3, MAX_PROGRESS)
     hosts = [host.name for host in rng.sample(FABRIC.hosts, 2)]
     yield from _started(study, stage, trial, reports, hosts)
     sealed = Write(f"{base}/stages/{stage}/seal", {}, lambda known: known.stage(study, stage).get("sealed_s") is not None)

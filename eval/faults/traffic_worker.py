@@ -18,7 +18,7 @@ from beamer.client import lease
 PATIENCE_S = 60.0
 SEND_S = 0.01  # between two messages of a connection
 MESSAGE = bytes(2048)  # 1.6 Mbit/s each way: links and switch are far from full, so that nothing but a fault stops it
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class TrafficConnection:
     def receive(self, now: float) -> None:
         """Take in what has come."""
         try:
-            count = len(self.sock.recv(MOST_BYTES))
+            count = len(self.sock.recv(MAX_BYTES))
         except BlockingIOError:
             return
         except OSError as error:
@@ -128,7 +128,7 @@ def exchange(connections: list[TrafficConnection]) -> None:
                     key.data.receive(now)
                     if key.data.broken:
                         selector.unregister(key.data.sock)
-                elif not os.read(sys.stdin.fileno(), MOST_BYTES):
+                elif not os.read(sys.stdin.fileno(), MAX_BYTES):
                     return
                 else:
                     print(json.dumps([asdict(connection.progress(now)) for connection in connections]), flush=True)

@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from beamer.client import lease
-from beamer.studies.model import MOST_RANK
+from beamer.studies.model import MAX_RANK
 from eval.fuzz.findings import Findings
 from eval.fuzz.json_values import hostile_json, to_json
 from eval.fuzz.loops import PATIENCE_S, LoopThread
@@ -93,7 +93,7 @@ class AttachFuzzer:
         request = {
             "study": rng.choice(("a", "good")),
             "trial": "x",
-            "rank": rng.choice((0, 7, MOST_RANK, MOST_RANK + 1, 2**31 - 1)),
+            "rank": rng.choice((0, 7, MAX_RANK, MAX_RANK + 1, 2**31 - 1)),
         }
         line = to_json(hostile_json(rng, request) if rng.random() < 0.6 else request) + b"\n"
         data = mutated(rng, line, (line,)) if rng.random() < 0.5 else line

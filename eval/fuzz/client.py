@@ -49,7 +49,7 @@ def run(seconds: float, seed: int, most_inputs: int | None = None) -> Findings:
     """Try inputs for a time, or so many of them if that is sooner, and return what was found."""
     faults: list[str] = []
     with ExitStack() as stack:
-        for name, pause_s in (("FIRST_PAUSE_S", FIRST_PAUSE_S), ("LONGEST_PAUSE_S", LAST_PAUSE_S)):
+        for name, pause_s in (("FIRST_PAUSE_S", FIRST_PAUSE_S), ("MAX_PAUSE_S", LAST_PAUSE_S)):
             stack.enter_context(mock.patch.object(outbox, name, pause_s))
         stack.enter_context(defects_of("beamer.client", faults))
         controller = stack.enter_context(hostile_controller())

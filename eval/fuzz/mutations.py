@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 24, 40, 56, 64, 127, 128, 255, 256, 1024, 0x7FFF, 0x8000, 0xFFF8, 0xFFFF)
 """Around the sizes of headers and entries, and where integers end."""
 
-MOST_BYTES = 1 << 17  # of a changed input: what is longer only repeats itself
+MAX_BYTES = 1 << 17  # of a changed input: what is longer only repeats itself
 
 
 def mutated(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Return `data` with one to four changes. others: where parts may come from."""
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        data = rng.choice(_CHANGES)(rng, data, others)[:MOST_BYTES]
+        data = rng.choice(_CHANGES)(rng, data, others)[:MAX_BYTES]
     return data
 
 

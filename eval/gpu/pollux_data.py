@@ -26,7 +26,7 @@ from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Costs, Grant, Request
 
-LARGEST = 64  # GPUs that a job may have, the whole cluster of the evaluation
+MAX_GPUS = 64  # GPUs that a job may have, the whole cluster of the evaluation
 MAX_LOCAL_BATCH_SIZE = {"yolov3": 8}  # samples on a GPU, where the evaluation stays below what was measured (its applications)
 ON_ONE_GPU = {"ncf": 32768}  # applications that run on one GPU at a batch size under every policy of the evaluation
 
@@ -242,7 +242,7 @@ def simulated(
         iterations=profile.iterations,
         gpus=gpus,
         min_gpus=1,
-        max_gpus=max(min(LARGEST, most), gpus),
+        max_gpus=max(min(MAX_GPUS, most), gpus),
         epoch=max(profile.iterations // profile.epochs, 1),
         batch_size=profile.requested,
         max_batch_size=0 if fixed else application.max_batch_size,

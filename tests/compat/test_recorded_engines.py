@@ -16,7 +16,7 @@ from websockets.sync.server import ServerConnection, serve
 from beamer.gpu.events import ReportRefused
 from beamer.gpu.link import EngineLink
 from beamer.gpu.model import Node
-from beamer.gpu.protocol import MOST_EVENTS, EngineHello, EngineLimits, EngineWelcome, SearchLimits
+from beamer.gpu.protocol import MAX_EVENTS, EngineHello, EngineLimits, EngineWelcome, SearchLimits
 from beamer.protocol_version import HEADER
 from beamer.studies.events import decode
 from controller.limits import Limits
@@ -80,7 +80,7 @@ def _received(socket: ClientConnection) -> Any:
 def test_an_engine_that_knows_of_it_is_told_what_is_taken(controller: Served) -> None:
     with engine(controller, "2") as socket:
         welcome = EngineWelcome.model_validate_json(socket.recv(PATIENCE_S))
-        assert welcome.limits == SearchLimits(message_bytes=Limits().message_bytes, events=MOST_EVENTS)
+        assert welcome.limits == SearchLimits(message_bytes=Limits().message_bytes, events=MAX_EVENTS)
         socket.send(EngineHello(run="r", nodes=NODES, limits=EngineLimits(message_bytes=4096)).model_dump_json())
         assert json.loads(socket.recv(PATIENCE_S))["kind"] == "assignment"
 

@@ -14,7 +14,7 @@ from beamer.sim.replay import replay
 from beamer.sim.traces import Trace, read
 from tests.support.inputs import FACEBOOK_TRACE, given
 
-MOST_FLOWS = 100
+MAX_FLOWS = 100
 UNIT_BPS = 8 * 2**20  # 1 MB per port and time unit, a unit being a second here
 GBPS = 2.0**30  # in their time units, of 1/128 s at 1 Gbit/s, a port moves 2^20 bytes
 
@@ -44,7 +44,7 @@ def trace() -> Trace:
 
 
 def small(trace: Trace) -> Trace:
-    return Trace(trace.ports, tuple(coflow for coflow in trace.coflows if len(coflow.src) <= MOST_FLOWS))
+    return Trace(trace.ports, tuple(coflow for coflow in trace.coflows if len(coflow.src) <= MAX_FLOWS))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ CLASS = re.compile(r"class htb 1:([0-9a-f]+) .*?\n Sent (\d+) bytes \d+ pkt \(dr
 PairClass = tuple[int, int]  # (metadata, class): job, source and destination host are in the metadata
 Rule = tuple[int, int, int]  # (band, metadata, class)
 MARKED_BAND = 12
-SMALLEST_FRAME, LARGEST_FRAME = 66, 9014
+MIN_FRAME, MAX_FRAME = 66, 9014
 NEGLIGIBLE_SHARE = 0.05  # of a port's bytes: a queue of fewer is too little for a meaningful ratio
 
 
@@ -142,8 +142,8 @@ def test_every_hops_queues_carry_what_the_edge_counted(small: Scenario, tmp_path
             # this port; what a host dropped it never saw.
             before = sum(queues[other][klass][1] for other in ahead[interface])
             own = dropped if interface in at_switches else 0
-            assert sent + LARGEST_FRAME * (own + before) >= 0.99 * due[klass], (interface, klass)
-            assert sent + SMALLEST_FRAME * own <= 1.01 * due[klass] + in_windows, (interface, klass)
+            assert sent + MAX_FRAME * (own + before) >= 0.99 * due[klass], (interface, klass)
+            assert sent + MIN_FRAME * own <= 1.01 * due[klass] + in_windows, (interface, klass)
     unmarked = misclassified = total = 0
     for link in fabric.links:
         if link.src in fabric.host:

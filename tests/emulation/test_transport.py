@@ -13,7 +13,7 @@ from topologies.emulation.supervisor import EmulatedRun
 
 pytestmark = [pytest.mark.emulation, pytest.mark.alone]
 
-MOST_BYTES = 65535  # the largest window of at most 100 kB that is kept
+MAX_BYTES = 65535  # the largest window of at most 100 kB that is kept
 KEYS = "congestion_control: cubic\nqueue_packets: 50\nwindow: 100kB\nrto_min: 0.5\n"
 
 
@@ -35,7 +35,7 @@ def test_connections_queues_and_routes_are_as_the_scenario_says(small: Scenario,
             seen += [found for host in small.fabric.hosts for found in _connections(run, host)]
             time.sleep(0.1)
         assert {control for control, _ in seen} == {"cubic"}
-        assert max(window for _, window in seen) == MOST_BYTES
+        assert max(window for _, window in seen) == MAX_BYTES
         run.finish_studies(120)
 
 

@@ -33,7 +33,7 @@ from tests.support.tiers import long
 pytestmark = [pytest.mark.netns, pytest.mark.alone]
 
 CHANGES = 100
-MOST_AGAIN = CHANGES // 10  # packets: one change that lets a window overtake has a hundred sent again
+MAX_SENT_AGAIN = CHANGES // 10  # packets: one change that lets a window overtake has a hundred sent again
 TCP_RTO_MAX_MS = 44
 GBIT = 10**9
 NOT_HELD = "may have packets sent twice"  # an agent's warning
@@ -290,7 +290,7 @@ class Changing:
 class Stalls:
     """How long this machine has kept a process waiting that wanted to run: that is no pause of a connection's."""
 
-    LONGEST_S = 0.15  # less than a round trip
+    MAX_S = 0.15  # less than a round trip
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -308,7 +308,7 @@ class Stalls:
     @property
     def findings(self) -> list[str]:
         """What makes a measurement of this time invalid."""
-        return [f"the machine stood still for {self._longest_s:.3f} s"] if self._longest_s > self.LONGEST_S else []
+        return [f"the machine stood still for {self._longest_s:.3f} s"] if self._longest_s > self.MAX_S else []
 
     def _watch(self) -> None:
         while not self._over.is_set():
@@ -325,7 +325,7 @@ def not_held(bench: Bench, again: int, most: int) -> list[str]:
 def losses_of_the_machine(unchanged: Sequence[Reading]) -> list[str]:
     """Return what makes a comparison at a rate that a processor may not forward invalid: losses in windows without a change."""
     most = max(reading.sent_again for reading in unchanged)
-    return [f"the machine lost {most} packets of a window without a change"] if most > MOST_AGAIN else []
+    return [f"the machine lost {most} packets of a window without a change"] if most > MAX_SENT_AGAIN else []
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_a_hundred_changes_of_a_saturated_connection(
                 time.sleep(4 if rate_bps < GBIT else changed[-1].after_s)
                 unchanged.append(line.read())
         findings = (
-            [*stalls.findings, *not_held(bench, changed[0].sent_again, MOST_AGAIN)]
+            [*stalls.findings, *not_held(bench, changed[0].sent_again, MAX_SENT_AGAIN)]
             if rate_bps < GBIT
             else losses_of_the_machine(unchanged)
         )
@@ -365,7 +365,7 @@ def test_a_hundred_changes_of_a_saturated_connection(
     changed, unchanged = until_valid(measure)
     print(f"with changes {changed}, without {unchanged}")
     again, without = (median(reading.sent_again for reading in readings) for readings in (changed, unchanged))
-    assert again <= min(changed[0].after_s / unchanged[0].after_s, 1) * without + MOST_AGAIN
+    assert again <= min(changed[0].after_s / unchanged[0].after_s, 1) * without + MAX_SENT_AGAIN
     if rate_bps < GBIT:  # else it may stand still for longer than a queue is, for want of a processor
         assert changed[0].longest_pause_s <= unchanged[0].rtt_s
         assert changed[0].bytes_per_s >= 0.9 * unchanged[0].bytes_per_s

@@ -17,7 +17,7 @@ MINOR = f"1:{cap_ids([JOB])[JOB] & 0xFFFF:x}"
 TOLERANCE = 0.05
 WINDOWS = 3
 BUSY_S = 4.0
-LARGEST_BITS = 8 * 2**16  # of what leaves the queue at once: the kernel segments it below
+MAX_BITS = 8 * 2**16  # of what leaves the queue at once: the kernel segments it below
 PACKETS = 40  # of that size: one more or less is half of the tolerance
 SETTLE_S = 1.0  # until TCP has found its rate
 
@@ -48,7 +48,7 @@ def keeps_to(bench: Bench, expected_bps: int) -> None:
     if MINOR in bench.classes():
         eventually(lambda: {minor for minor, packets in bench.waiting().items() if packets} == {MINOR})
     for _ in range(WINDOWS):
-        least, most = rate_bps(bench, max(BUSY_S, PACKETS * LARGEST_BITS / expected_bps))
+        least, most = rate_bps(bench, max(BUSY_S, PACKETS * MAX_BITS / expected_bps))
         assert least <= expected_bps * (1 + TOLERANCE)
         if most >= expected_bps * (1 - TOLERANCE):
             return

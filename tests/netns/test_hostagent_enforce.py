@@ -13,7 +13,7 @@ from beamer.network.protocol import Assignment, PortCounters
 from hostagent.desired import desired_state
 from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.htb import Queues
-from hostagent.limits import MOST_PORT_FRAME_BYTES, MOST_RATE_BPS
+from hostagent.limits import MAX_PORT_FRAME_BYTES, MAX_RATE_BPS
 from hostagent.state import StateDirectory
 from hostagent.testing import Namespace, cabled_namespaces
 from hostagent.tree import Change, Tree
@@ -139,7 +139,7 @@ def test_an_interface_that_is_deleted_while_a_plan_is_applied_is_named_and_serve
 
 
 def test_the_largest_rate_and_frame_that_are_taken_read_back(spaces: tuple[Namespace, ...], tmp_path: Path) -> None:
-    port = {"interface": "data", "rate_bps": MOST_RATE_BPS, "classify": "mark", "frame_bytes": MOST_PORT_FRAME_BYTES}
+    port = {"interface": "data", "rate_bps": MAX_RATE_BPS, "classify": "mark", "frame_bytes": MAX_PORT_FRAME_BYTES}
     fastest = desired_state(Assignment.model_validate({"generation": 2, "ports": (port,)}))
 
     def use(enforcer: Enforcer) -> None:

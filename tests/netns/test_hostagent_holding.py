@@ -15,7 +15,7 @@ import pytest
 from hostagent import holding
 from hostagent.acknowledgements import Acknowledgements
 from hostagent.diagnostics import bytes_sent
-from hostagent.draining import MOST_S
+from hostagent.draining import MAX_DRAINING_S
 from hostagent.holding import LASTS_S, HoldRule, hold, is_held, release
 from hostagent.testing import Namespace, cabled_namespaces
 from tests.emulation.repetition import until_valid
@@ -100,7 +100,7 @@ def test_what_is_held_waits_and_what_arrives_is_acknowledged() -> None:
         with connected() as line:
             line.ours.sendall(bytes(100_000))
             eventually(lambda: line.has_received(100_000))
-            assert line.here.call(lambda: rule.ensure(0.0, MOST_S))
+            assert line.here.call(lambda: rule.ensure(0.0, MAX_DRAINING_S))
             hold(line.ours)
             line.theirs.sendall(b"x" * 1000)
             assert len(line.ours.recv(1000, socket.MSG_WAITALL)) == 1000
@@ -129,7 +129,7 @@ def test_an_end_that_is_closed_while_it_is_held_says_so_after_its_data() -> None
     def run() -> tuple[None, list[str]]:
         rule = HoldRule()
         with connected() as line:
-            assert line.here.call(lambda: rule.ensure(0.0, MOST_S))
+            assert line.here.call(lambda: rule.ensure(0.0, MAX_DRAINING_S))
             hold(line.ours)
             began_s = time.monotonic()
             line.ours.sendall(b"last")
@@ -145,7 +145,7 @@ def test_an_end_that_is_closed_while_it_is_held_says_so_after_its_data() -> None
 
 
 def test_an_end_that_has_sent_everything_is_closed_at_once(line: Line) -> None:
-    assert line.here.call(lambda: HoldRule().ensure(0.0, MOST_S))
+    assert line.here.call(lambda: HoldRule().ensure(0.0, MAX_DRAINING_S))
     hold(line.ours)
     line.ours.shutdown(socket.SHUT_WR)
     eventually(lambda: line.has_ended, most_s=LASTS_S / 2)
@@ -154,18 +154,18 @@ def test_an_end_that_has_sent_everything_is_closed_at_once(line: Line) -> None:
 
 def test_an_interface_with_an_agents_rules_keeps_the_rule(line: Line) -> None:
     rule, kept = HoldRule(), Acknowledgements()
-    line.here.call(lambda: (kept.reconcile("data"), rule.ensure(0.0, MOST_S), rule.remove()))
+    line.here.call(lambda: (kept.reconcile("data"), rule.ensure(0.0, MAX_DRAINING_S), rule.remove()))
     assert TABLE in tables(line.here)
     line.here.call(lambda: (kept.remove("data"), rule.remove()))
     assert tables(line.here) == ""
 
 
 def test_what_nobody_releases_goes_on_by_itself(line: Line) -> None:
-    assert line.here.call(lambda: HoldRule().ensure(0.0, MOST_S))
+    assert line.here.call(lambda: HoldRule().ensure(0.0, MAX_DRAINING_S))
     hold(line.ours)
     began_s = time.monotonic()
     line.ours.sendall(bytes(50_000))
-    time.sleep(MOST_S)
+    time.sleep(MAX_DRAINING_S)
     assert not line.received
     eventually(lambda: line.has_received(50_000), most_s=2 * LASTS_S)
     assert time.monotonic() - began_s > LASTS_S - 0.5
@@ -176,10 +176,10 @@ def test_the_rule_is_installed_again_in_time_and_not_every_time(monkeypatch: pyt
     told: list[str | None] = []
     monkeypatch.setattr(holding, "nft", lambda *_, script=None, patience_s=0.0: told.append(script))
     rule = HoldRule()
-    for now_s in (0.0, 0.1, LASTS_S - MOST_S - 0.1):
-        assert rule.ensure(now_s, MOST_S)
+    for now_s in (0.0, 0.1, LASTS_S - MAX_DRAINING_S - 0.1):
+        assert rule.ensure(now_s, MAX_DRAINING_S)
     assert len(told) == 1
-    assert rule.ensure(LASTS_S - MOST_S, MOST_S)
+    assert rule.ensure(LASTS_S - MAX_DRAINING_S, MAX_DRAINING_S)
     assert len(told) == 2
 
 
@@ -189,8 +189,8 @@ def test_without_nftables_nothing_is_held_and_a_warning_says_so(
     monkeypatch.setenv("PATH", str(tmp_path))
     rule = HoldRule()
     with caplog.at_level(logging.WARNING):
-        assert not rule.ensure(0.0, MOST_S)
-        assert not rule.ensure(1.0, MOST_S), "and it is not tried for every connection"
+        assert not rule.ensure(0.0, MAX_DRAINING_S)
+        assert not rule.ensure(1.0, MAX_DRAINING_S), "and it is not tried for every connection"
     (record,) = caplog.records
     assert "packets sent twice" in record.message
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from beamer.engines.local import LaunchSpec, LocalNode
-from beamer.engines.local.job import MOST_TAKEN_PORTS
+from beamer.engines.local.job import MAX_TAKEN_PORTS
 from beamer.engines.local.record import load
 from beamer.engines.local.supervisor.ports import KeptPort, is_taken
 from beamer.gpu.engine import RunState
@@ -199,7 +199,7 @@ def test_a_program_that_has_trouble_with_a_port_of_its_own_fails_in_the_end(site
     seen = site.until_state(engine, "job", RunState.FINISHED, RunState.FAILED)
     assert seen.state is RunState.FAILED
     assert "in use" in seen.exit
-    assert len(starts.read_text()) == MOST_TAKEN_PORTS + 1
+    assert len(starts.read_text()) == MAX_TAKEN_PORTS + 1
 
 
 def test_a_port_that_is_taken_after_training_has_begun_is_none_of_it(site: Site) -> None:

@@ -9,7 +9,7 @@ from controller.identity.tokens import TokenRole
 from hostagent import attach, limits
 from hostagent.capabilities import NET_ADMIN, OPTIONAL
 from hostagent.command import serve
-from hostagent.tree import MOST_CAPPED
+from hostagent.tree import MAX_CAPPED
 from tests.support.checkout import ROOT
 
 DOCS = (ROOT / "docs" / "deployment.md").read_text()
@@ -35,7 +35,7 @@ def test_the_units_command_is_one_that_the_agent_takes() -> None:
     options = re.findall(r"--([a-z-]+)", unit()["Service"]["ExecStart"])
     assert options
     assert {option.replace("-", "_") for option in options} <= inspect.signature(serve).parameters.keys()
-    wanted = attach._OTHER_DESCRIPTORS + attach._DESCRIPTORS_EACH * attach.MOST_CONNECTIONS
+    wanted = attach._OTHER_DESCRIPTORS + attach._DESCRIPTORS_EACH * attach.MAX_CONNECTIONS
     assert int(unit()["Service"]["LimitNOFILE"]) >= wanted
 
 
@@ -64,14 +64,14 @@ def test_the_docs_have_a_row_for_every_capability() -> None:
 def test_the_docs_state_the_bounds() -> None:
     stated = {int(number.replace(" ", "")) for number in re.findall(r"\d+(?: \d{3})*", DOCS)}
     assert stated >= {
-        limits.MOST_PORTS,
-        limits.MOST_WORKERS,
-        limits.MOST_CONNECTIONS,
-        limits.MOST_ADDRESSES,
-        limits.MOST_CLASSES,
-        MOST_CAPPED,
-        attach.MOST_CONNECTIONS,
-        attach.MOST_PER_USER,
+        limits.MAX_PORTS,
+        limits.MAX_WORKERS,
+        limits.MAX_CONNECTIONS,
+        limits.MAX_ADDRESSES,
+        limits.MAX_CLASSES,
+        MAX_CAPPED,
+        attach.MAX_CONNECTIONS,
+        attach.MAX_PER_USER,
     }
-    assert limits.MOST_MESSAGE_BYTES == 4 * 2**20
-    assert limits.MOST_RATE_BPS == 10 * 10**12
+    assert limits.MAX_MESSAGE_BYTES == 4 * 2**20
+    assert limits.MAX_RATE_BPS == 10 * 10**12

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from beamer.errors import (
-    MOST_COMPARED,
-    MOST_SHOWN,
+    MAX_COMPARED,
+    MAX_SHOWN,
     BeamerError,
     ConflictError,
     EngineError,
@@ -40,7 +40,7 @@ def test_an_error_comes_back_from_another_process(error: BeamerError) -> None:
 
 def test_a_long_value_is_shown_in_part() -> None:
     error = InputError("run", "x" * 10**6, "a name")
-    assert len(str(error)) < MOST_SHOWN + 100
+    assert len(str(error)) < MAX_SHOWN + 100
     assert error.value == "x" * 10**6
 
 
@@ -54,7 +54,7 @@ def test_a_misspelt_name_is_compared_with_a_bounded_number_of_others() -> None:
             yield f"trial-{i}"
 
     assert hint("trial_7", names()) == " (did you mean 'trial-7'?)"
-    assert len(looked_at) <= MOST_COMPARED + 1
+    assert len(looked_at) <= MAX_COMPARED + 1
     assert hint("trial_7", []) == ""
 
 

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from beamer.file_numbers import MOST_AMOUNT, Amount, Iterations, PositiveSeconds, Seconds, SyncBytes, Trials, Weight
-from beamer.studies.model import MOST_RUNG_TRIALS, MOST_SECONDS, MOST_STEPS, MOST_SYNC_BYTES, MOST_WEIGHT
+from beamer.file_numbers import MAX_AMOUNT, Amount, Iterations, PositiveSeconds, Seconds, SyncBytes, Trials, Weight
+from beamer.studies.model import MAX_RUNG_TRIALS, MAX_SECONDS, MAX_STEPS, MAX_SYNC_BYTES, MAX_WEIGHT
 
 LARGEST = [
-    (Seconds, MOST_SECONDS),
-    (PositiveSeconds, MOST_SECONDS),
-    (Amount, MOST_AMOUNT),
-    (Weight, MOST_WEIGHT),
-    (Iterations, MOST_STEPS),
-    (Trials, MOST_RUNG_TRIALS),
-    (SyncBytes, MOST_SYNC_BYTES),
+    (Seconds, MAX_SECONDS),
+    (PositiveSeconds, MAX_SECONDS),
+    (Amount, MAX_AMOUNT),
+    (Weight, MAX_WEIGHT),
+    (Iterations, MAX_STEPS),
+    (Trials, MAX_RUNG_TRIALS),
+    (SyncBytes, MAX_SYNC_BYTES),
 ]
 
 
@@ -36,6 +36,6 @@ def test_what_is_no_amount_is_refused(kind: Any, value: float) -> None:
 
 
 def test_at_the_latest_time_ten_nanoseconds_are_seen() -> None:
-    assert MOST_SECONDS + 1e-8 != MOST_SECONDS
-    assert math.ulp(float(MOST_SECONDS)) < 4e-9
+    assert MAX_SECONDS + 1e-8 != MAX_SECONDS
+    assert math.ulp(float(MAX_SECONDS)) < 4e-9
     assert 1e18 + 60.0 == 1e18, "beyond the bound a minute is not"

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from beamer.log_limit import MOST_KINDS, LimitedRecords, LogLimit, VariedLogLimit
+from beamer.log_limit import MAX_KINDS, LimitedRecords, LogLimit, VariedLogLimit
 
 
 class Clock:
@@ -29,8 +29,8 @@ def test_few_lines_of_a_kind_are_logged_in_a_time(clock: Clock) -> None:
 
 def test_of_kinds_the_latest_are_remembered(clock: Clock) -> None:
     limit = LogLimit(1, 60.0, clock)
-    assert all(limit.take(number) for number in range(MOST_KINDS + 1))
-    assert not limit.take(MOST_KINDS)
+    assert all(limit.take(number) for number in range(MAX_KINDS + 1))
+    assert not limit.take(MAX_KINDS)
     assert limit.take(0), "the oldest is forgotten"
 
 

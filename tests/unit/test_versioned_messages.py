@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from beamer.protocol_version import PROTOCOL_VERSION, Since
-from beamer.versioned_messages import MOST_NAME_CHARACTERS, MOST_NAMED, Decoded, decode, encode, is_known
+from beamer.versioned_messages import MAX_NAME_CHARACTERS, MAX_NAMED, Decoded, decode, encode, is_known
 
 NEWER = PROTOCOL_VERSION + 1
 
@@ -101,10 +101,10 @@ def test_what_is_wrong_is_refused_of_a_newer_peer_too(text: str) -> None:
 def test_of_a_long_unknown_name_the_beginning_is_kept() -> None:
     (named,) = decode(BOTH, json.dumps({"kind": "outer", "x" * 10_000: 0}), NEWER).unused
     assert named.startswith("outer.xxx")
-    assert len(named) < 2 * MOST_NAME_CHARACTERS
+    assert len(named) < 2 * MAX_NAME_CHARACTERS
 
 
 def test_few_of_many_unknown_fields_are_named() -> None:
     text = json.dumps({"kind": "outer"} | {f"x{number}": 0 for number in range(1000)})
     decoded = decode(BOTH, text, NEWER)
-    assert (decoded.message, len(decoded.unused)) == (Outer(), MOST_NAMED)
+    assert (decoded.message, len(decoded.unused)) == (Outer(), MAX_NAMED)

@@ -24,8 +24,8 @@ FIRST_PORT = 20000
 STAGE_PATIENCE_S = 600.0
 START_PATIENCE_S = 60.0
 EMULATED = ("ring", PARAMETER_SERVER)
-LEAST_START_UP_S = 0.5
-MOST_PREPARED = 40  # processes on one host that wait for a task
+MIN_START_UP_S = 0.5
+MAX_PREPARED = 40  # processes on one host that wait for a task
 
 
 def check_emulable(scenario: Scenario) -> None:
@@ -35,8 +35,8 @@ def check_emulable(scenario: Scenario) -> None:
     for i, host in enumerate(scenario.fabric.hosts):
         if host.agent is None:
             raise InputError(f"fabric.hosts[{i}].agent", None, "an agent, which every emulated host runs")
-    if scenario.start_up_s < LEAST_START_UP_S:
-        expected = f"at least {LEAST_START_UP_S}, or first bytes leave before the network knows their class"
+    if scenario.start_up_s < MIN_START_UP_S:
+        expected = f"at least {MIN_START_UP_S}, or first bytes leave before the network knows their class"
         raise InputError("start_up_s", scenario.start_up_s, expected)
     for study in scenario.studies:
         for stage in study.stages:
@@ -101,7 +101,7 @@ class Launchers:
             for worker in spec.workers
         )
         for host, count in starts.items():
-            self._ask(host, {"prepare": min(count, MOST_PREPARED), "controller": url})
+            self._ask(host, {"prepare": min(count, MAX_PREPARED), "controller": url})
         with self._changed:
             if not self._changed.wait_for(lambda: self._prepared >= starts.keys(), START_PATIENCE_S):
                 missing = sorted(starts.keys() - self._prepared)

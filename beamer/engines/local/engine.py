@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from beamer.engines.local.job import MOST_POLL_S, POLL_S, Busy, LocalJob
+from beamer.engines.local.job import MAX_POLL_S, POLL_S, Busy, LocalJob
 from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
@@ -182,7 +182,7 @@ class LocalEngine(Engine):
 
     def _observe(self, job: LocalJob) -> Observed:
         try:
-            with job.locked("report", MOST_POLL_S):
+            with job.locked("report", MAX_POLL_S):
                 return job.observe(self._clock())
         except EngineError:  # what is known holds until its supervisors answer, or its record can be written, again
             return job.observed()
@@ -269,5 +269,5 @@ class LocalEngine(Engine):
                     continue  # the call that has locked it takes its steps
                 except Exception as error:  # noqa: BLE001  # the others are to advance, whatever is wrong with this one
                     job.error = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
-            pause = POLL_S if before != [job.record for job in transient] else min(pause * 1.3, MOST_POLL_S)
+            pause = POLL_S if before != [job.record for job in transient] else min(pause * 1.3, MAX_POLL_S)
             time.sleep(pause)

@@ -30,12 +30,12 @@ from beamer.gpu.engine import Observed, Placement, RunState
 from beamer.gpu.model import Costs, Report, Speed
 from beamer.studies.model import Process
 
-POLL_S, MOST_POLL_S = 0.004, 0.1
+POLL_S, MAX_POLL_S = 0.004, 0.1
 REPORT_S = 5.0
 SMOOTHING = 0.3
 """The weight of the newest measured cost."""
 
-MOST_TAKEN_PORTS = 10
+MAX_TAKEN_PORTS = 10
 """In a row, after which a run that cannot have its port has failed: a program may mean another port than rank 0's."""
 PARK_SHARE = 0.5
 """Of the time-out of collectives, for which a job may be suspended: a rank may have waited in one before that, and waits for
@@ -151,7 +151,7 @@ class LocalJob:
                 if time.monotonic() > until:
                     raise EngineError(f"{self.record.job}: {call}: it is still in phase {self.record.phase}")
                 time.sleep(pause)
-                pause = min(pause * 1.5, MOST_POLL_S)
+                pause = min(pause * 1.5, MAX_POLL_S)
 
     def step(self, until: float) -> None:
         """Take the next step of a job in a transient phase."""
@@ -215,7 +215,7 @@ class LocalJob:
         leader, taken = found.leader, self.record.taken_ports
         progress = leader.run.progress if leader else self.record.progress
         known = {"gap_s": 0.0, "progress": progress, "ran_s": found.ran_s, "quiet_s": found.quiet_s}
-        if self.record.after_kill is Phase.FAILED and found.is_port_taken and taken < MOST_TAKEN_PORTS:
+        if self.record.after_kill is Phase.FAILED and found.is_port_taken and taken < MAX_TAKEN_PORTS:
             note = f"another program has port {self.record.port}, at which rank 0 was to listen: launched again with another"
             if self.suspended:  # its GPUs are others'
                 self.set(phase=Phase.PARKED, note=note, **known)

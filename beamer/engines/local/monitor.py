@@ -11,7 +11,7 @@ from beamer.engines.local.supervisor import control
 
 TIMEOUT_S = 5.0
 """After which a node that does not respond counts as unreachable."""
-LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 30.0
+MIN_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0
 """Between two checks of a node: the first while it responds, doubled up to the second while it does not."""
 WORKERS = 16
 
@@ -22,7 +22,7 @@ class _Checked:
 
     problem: str | None = None
     check: "Future[str] | None" = None
-    pause_s: float = LEAST_PAUSE_S
+    pause_s: float = MIN_PAUSE_S
     due_s: float = 0.0
 
 
@@ -63,7 +63,7 @@ class NodeMonitor:
         return unchecked if found is None else found
 
     def _take_in(self, node: _Checked, problem: str) -> None:
-        node.pause_s = min(2.0 * node.pause_s, MOST_PAUSE_S) if problem else LEAST_PAUSE_S
+        node.pause_s = min(2.0 * node.pause_s, MAX_PAUSE_S) if problem else MIN_PAUSE_S
         node.due_s = self._clock() + node.pause_s
         node.problem = problem
 

@@ -17,7 +17,7 @@ GROUPS = ("iteration", "samples", "loss", "accuracy", "gradient_sqr", "gradient_
 """What a progress pattern may name; `loss` and one of the first two it must."""
 SEARCH_S = 1.0
 """Processor time that a pattern may take on a line: twice that of one whose time is quadratic in the longest line's 64 KiB."""
-MOST_SHOWN = 120
+MAX_SHOWN = 120
 """Characters of a refused line in a message."""
 
 
@@ -62,7 +62,7 @@ class ProgressPattern:
             found: Match[str] | None = self._compiled.search(line, timeout=SEARCH_S)
         except (TimeoutError, MemoryError, RecursionError) as error:
             how = f"took longer than {SEARCH_S:g} s" if isinstance(error, TimeoutError) else "took too much memory"
-            shown = f"{shortened(self.text)} {how} on a line of {len(line)} characters: {shortened(line, MOST_SHOWN)!r}"
+            shown = f"{shortened(self.text)} {how} on a line of {len(line)} characters: {shortened(line, MAX_SHOWN)!r}"
             raise SlowPatternError(
                 f"the progress pattern {shown}; write one without a repetition inside a repetition, and begin it with ^"
             ) from error

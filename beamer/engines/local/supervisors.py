@@ -26,7 +26,7 @@ from beamer.errors import EngineError
 
 NEVER = 1 << 60
 """Reports that are known already where none are wanted."""
-LEAST_TIMEOUT_S = 0.05
+MIN_TIMEOUT_S = 0.05
 """Of a request, however little of its caller's time is left."""
 
 AnswerT = TypeVar("AnswerT", bound=SupervisorAnswer)
@@ -108,4 +108,4 @@ class Supervisors:
 
 def left_s(until: float) -> float:
     """Return the time that is left of a caller's, at least so much that a request can be made."""
-    return max(until - time.monotonic(), LEAST_TIMEOUT_S)
+    return max(until - time.monotonic(), MIN_TIMEOUT_S)

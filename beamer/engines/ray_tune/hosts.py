@@ -8,7 +8,7 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.model import Node
 from beamer.log_limit import LogLimit
 
-MOST_SHOWN = 5  # hosts in a message
+MAX_SHOWN = 5  # hosts in a message
 LOG_AGAIN_S = 600.0
 
 log = logging.getLogger("beamer.gpu")
@@ -59,9 +59,9 @@ class NodeHosts:
                 if known in self._addresses:
                     return known
         hosts = [f"{host} at {address}" for host, address in self._addresses.items()]
-        more = f" and {len(hosts) - MOST_SHOWN} more" if len(hosts) > MOST_SHOWN else ""
+        more = f" and {len(hosts) - MAX_SHOWN} more" if len(hosts) > MAX_SHOWN else ""
         expected = "a Ray node with the address or the name of a host of the controller's network, or its host in `hosts`"
-        raise InputError("Ray node", str(node), f"{expected}: {', '.join(hosts[:MOST_SHOWN])}{more}")
+        raise InputError("Ray node", str(node), f"{expected}: {', '.join(hosts[:MAX_SHOWN])}{more}")
 
     def by_host(self, nodes: Iterable[RayNode]) -> dict[str, RayNode]:
         """Return the nodes by their hosts, in order of their names. Raises `InputError` as `host`, and for two on one host."""

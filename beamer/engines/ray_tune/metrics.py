@@ -14,11 +14,12 @@ Mode = Literal["min", "max"]
 
 LOSS = "loss"
 MODE: Mode = "min"
-MOST_FAILED = 5  # trials without a key that no result has had: so many are the setting's fault, and not a trial's
-MOST_ARRIVED = (
-    2  # trials at their target without a loss: of one alone a rung's verdict does not depend on its place in the list
-)
-MOST_KEYS = 1000  # of results that are remembered
+MAX_FAILED_TRIALS = 5
+"""Trials without a key that no result has had. So many are the fault of the setting, and not of a trial."""
+MAX_TRIALS_WITHOUT_LOSS = 2
+"""Trials that reached their target without a loss. The verdict of a rung does not depend on the place of one alone."""
+MAX_REMEMBERED_KEYS = 1000
+"""Keys of results that are remembered."""
 
 
 class Reading(NamedTuple):
@@ -122,7 +123,7 @@ class Readings:
         That is for a value that is no number, and, if strict, for a key that it lacks.
         """
         self._seen.update(key for key in self.metrics.options if key in result)
-        self._keys.update(key for key in self._shown(result) if len(self._keys) < MOST_KEYS)
+        self._keys.update(key for key in self._shown(result) if len(self._keys) < MAX_REMEMBERED_KEYS)
         try:
             reading = self.metrics.read(result)
         except InputError as error:
@@ -159,7 +160,7 @@ class Readings:
         trials: of the search; None: more may come.
         """
         for key, failed in [*self._failed.items(), (self.metrics.loss, self._arrived)]:
-            most = MOST_ARRIVED if failed is self._arrived else MOST_FAILED
+            most = MAX_TRIALS_WITHOUT_LOSS if failed is self._arrived else MAX_FAILED_TRIALS
             if key not in self._seen and failed and len(failed) >= min(most, trials or most):
                 keys = sorted(self._keys)
                 where = f"{self._expected(key, keys)}: no result of {len(failed)} trials has had it, so nothing can be judged"

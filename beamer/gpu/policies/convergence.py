@@ -25,10 +25,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CANDIDATES_PER_GPU = 2  # jobs that are considered: those further back in the order would get nothing; bounds a decision's time
-LEAST_TIME_S = 1e-6  # seconds or GPU-seconds; keeps ratios finite where nothing is left to do
-LEAST_ITERATIONS = 1e-6  # left; keeps ratios finite
-MOST_ITERATIONS_LEFT = 1e12  # the same
-LEAST_SPEED = 1e-300  # iterations per second; keeps inverses finite
+MIN_TIME_S = 1e-6  # seconds or GPU-seconds; keeps ratios finite where nothing is left to do
+MIN_ITERATIONS = 1e-6  # left; keeps ratios finite
+MAX_ITERATIONS_LEFT = 1e12  # the same
+MIN_SPEED = 1e-300  # iterations per second; keeps inverses finite
 RUNNING_WORK_WEIGHT = 2.0
 """Times what it has left that a running job of a stage counts for: with 1, jobs of a stage that have about the same left would
 take turns on the GPUs, at a restart each, as a job that runs soon has less left than one that waits; a waiting job displaces it
@@ -36,16 +36,16 @@ at twice the work."""
 RESTARTS_PER_PROFILING = 60
 """Restarts that a job's remaining time must be worth for it to be measured on few GPUs first: a shorter job starts at the size
 that it asks for, as each restart on its way there would take more than a 60th of its time."""
-MOST_GROWTH = 2  # times the most GPUs that a job was measured on: beyond that its speed is a guess [Qiao et al. 2021]
-LARGEST_LOGIT = 50.0  # a logistic function is 0 or 1 beyond, and its exponential finite
+MAX_GROWTH = 2  # times the most GPUs that a job was measured on: beyond that its speed is a guess [Qiao et al. 2021]
+MAX_LOGIT = 50.0  # a logistic function is 0 or 1 beyond, and its exponential finite
 NEARNESS_STEP = 0.05  # of logarithms, within which milestones count as equally near: bounds a decision's time
-LEAST_GAIN_KEPT = 0.05  # share of a size's value that a restart leaves at least, so that sizes still rank among each other
-MOST_GAIN_KEPT = 0.9  # the same that any change leaves at most, as values are guesses and would change with every report
+MIN_GAIN_KEPT = 0.05  # share of a size's value that a restart leaves at least, so that sizes still rank among each other
+MAX_GAIN_KEPT = 0.9  # the same that any change leaves at most, as values are guesses and would change with every report
 # share by which work must have grown to be remembered anew: a decision that changes nothing is not journaled
-LEAST_CHANGE = 0.05
-LEAST_WAKE_S = 1.0  # until the policy wants to decide again: times that differ by rounding would follow each other for ever
+MIN_CHANGE = 0.05
+MIN_WAKE_S = 1.0  # until the policy wants to decide again: times that differ by rounding would follow each other for ever
 SILENT_WEIGHT = 1e-6  # of a job that may hang: it has what all others leave
-MOST_ENDED = 256  # jobs of unknown ends whose work is remembered, the latest: bounds what the journal keeps
+MAX_ENDED_JOBS = 256  # jobs of unknown ends whose work is remembered, the latest: bounds what the journal keeps
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
             for job in jobs
             if not job.speeds and job.key in grants and grants[job.key].size < job.request.most
         ]
-        return min((now + max(one, LEAST_WAKE_S) for one in left_s if one > 0), default=None)
+        return min((now + max(one, MIN_WAKE_S) for one in left_s if one > 0), default=None)
 
 
 def _without_ended(state: ConvergenceState, jobs: Sequence[Job]) -> ConvergenceState:
@@ -158,7 +158,7 @@ def _without_ended(state: ConvergenceState, jobs: Sequence[Job]) -> ConvergenceS
     if not gone:
         return state
     ended = [one.work_gpu_s for one in gone if one.work_gpu_s > 0]
-    return ConvergenceState(tuple(one for one in state.open if one.key in keys), (*state.ended, *ended)[-MOST_ENDED:])
+    return ConvergenceState(tuple(one for one in state.open if one.key in keys), (*state.ended, *ended)[-MAX_ENDED_JOBS:])
 
 
 def _with_work(state: ConvergenceState, jobs: Sequence[Job], done_gpu_s: Floats) -> ConvergenceState:
@@ -166,7 +166,7 @@ def _with_work(state: ConvergenceState, jobs: Sequence[Job], done_gpu_s: Floats)
     work = {one.key: one for one in state.open}
     for job, gpu_s in zip(jobs, done_gpu_s.tolist(), strict=True):
         known = work.get(job.key)
-        if not job.request.known_end and (known is None or gpu_s > (1.0 + LEAST_CHANGE) * known.work_gpu_s):
+        if not job.request.known_end and (known is None or gpu_s > (1.0 + MIN_CHANGE) * known.work_gpu_s):
             work[job.key] = Attained(job.key, gpu_s)
     return replace(state, open=tuple(work.values()))
 
@@ -212,7 +212,7 @@ class _Prospects:
             searched = unknown and like_it[stage.study] > 1
             iterations = job.done if unknown else forecast.iterations_left
             if searched:
-                iterations = min(iterations_until_fall(job, policy.window), MOST_ITERATIONS_LEFT)
+                iterations = min(iterations_until_fall(job, policy.window), MAX_ITERATIONS_LEFT)
             probability = forecast.probability
             if stage.keeps is None and not target:  # of n trials at a rung where none waits each is the best as likely
                 probability *= fewest[stage.study] / stage.jobs
@@ -234,7 +234,7 @@ class _Prospects:
         """
         if len(jobs) <= most:
             return np.arange(len(jobs))
-        left = np.maximum(self.iterations, LEAST_ITERATIONS)
+        left = np.maximum(self.iterations, MIN_ITERATIONS)
         nearness = comparable(_mean(self.milestones, self.probability) / np.bincount(self.milestones, left))
         waits = np.array([job.grant is None for job in jobs])
         return np.sort(np.lexsort((-comparable(left), -nearness[self.milestones], waits))[:most])
@@ -277,7 +277,7 @@ class _Table:
         rows, columns = np.nonzero(allowed)
         gain = np.zeros(sizes.shape)
         whole = np.arange(len(jobs))
-        base = np.maximum(speeds.at(whole, least), LEAST_SPEED)
+        base = np.maximum(speeds.at(whole, least), MIN_SPEED)
         gain[rows, columns] = speeds.at(rows, sizes[rows, columns]) / base[rows]
         done_gpu_s = np.array([job.done for job in jobs]) / base * least
         left_gpu_s = _left(policy, prospects, done_gpu_s, least, least / base, state)
@@ -285,9 +285,9 @@ class _Table:
         weight = weights(prospects.milestones, prospects.members, prospects.probability, expected_gpu_s, held > 0, policy)
         weight = np.where(prospects.silent, SILENT_WEIGHT * weight, weight)
         # a restart has to pay within what is left, and before everything changes anyway
-        now_s = left_gpu_s / least / np.maximum(speeds.at(whole, np.maximum(held, least)) / base, LEAST_SPEED)
-        horizon_s = np.maximum(np.minimum(now_s, policy.horizon_s), LEAST_TIME_S)
-        gain_kept = np.clip(1.0 - restart_s / horizon_s, LEAST_GAIN_KEPT, MOST_GAIN_KEPT)
+        now_s = left_gpu_s / least / np.maximum(speeds.at(whole, np.maximum(held, least)) / base, MIN_SPEED)
+        horizon_s = np.maximum(np.minimum(now_s, policy.horizon_s), MIN_TIME_S)
+        gain_kept = np.clip(1.0 - restart_s / horizon_s, MIN_GAIN_KEPT, MAX_GAIN_KEPT)
         changes = (held[:, None] > 0) & (sizes != held[:, None])
         gain = np.where(changes, gain * gain_kept[:, None], gain)
         value = np.where(allowed, weight[:, None] * gain * least[:, None], -np.inf)
@@ -309,7 +309,7 @@ def _left(
     if unknown.any():
         work = WorkLeft.of(state.ended, done_gpu_s[unknown].tolist())
         left_gpu_s[unknown] = work.expected(done_gpu_s[unknown], policy.least_s * least[unknown].astype(np.float64))
-    return np.maximum(left_gpu_s, LEAST_TIME_S)
+    return np.maximum(left_gpu_s, MIN_TIME_S)
 
 
 def _expected(prospects: _Prospects, left_gpu_s: Floats) -> Floats:
@@ -330,7 +330,7 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
 
 
 def _cap(job: Job, restart_s: float, typical_s: float, horizon_s: float, now: float) -> int:
-    """Return the most GPUs that a job may have next: what it asks for, or holds, or `MOST_GROWTH` times what was measured.
+    """Return the most GPUs that a job may have next: what it asks for, or holds, or `MAX_GROWTH` times what was measured.
 
     One that was never measured starts on few, unless it is too short for that to pay (`RESTARTS_PER_PROFILING`), and keeps its
     size until it has run for `horizon_s`; then it may have any number.
@@ -338,7 +338,7 @@ def _cap(job: Job, restart_s: float, typical_s: float, horizon_s: float, now: fl
     request = job.request
     held = job.grant.size if job.grant else 0
     if job.speeds:
-        return min(request.most, max(held, request.gpus, MOST_GROWTH * max(one.gpus for one in job.speeds)))
+        return min(request.most, max(held, request.gpus, MAX_GROWTH * max(one.gpus for one in job.speeds)))
     if job.service_at(now) >= horizon_s:
         return request.most
     if held:
@@ -385,6 +385,6 @@ def weights(
 def expected_ranks(log_nearness: Floats, sharpness: float) -> Floats:
     """Return each milestone's expected rank, 1 for the last; as if `log_nearness` were rounded to `NEARNESS_STEP`."""
     level, of, count = np.unique(np.round(log_nearness / NEARNESS_STEP), return_inverse=True, return_counts=True)
-    ahead = np.clip((level[:, None] - level) * NEARNESS_STEP * sharpness, -LARGEST_LOGIT, LARGEST_LOGIT)
+    ahead = np.clip((level[:, None] - level) * NEARNESS_STEP * sharpness, -MAX_LOGIT, MAX_LOGIT)
     before = (1.0 / (1.0 + np.exp(-ahead))) @ count
     return np.asarray(before[of] + 0.5)

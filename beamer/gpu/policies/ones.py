@@ -26,7 +26,7 @@ from beamer.gpu.predictors.progress_training import ProgressTraining, progress_s
 from beamer.gpu.predictors.speed import throughputs
 from beamer.gpu.ties import comparable
 
-LEAST_PROGRESS = 1e-6  # share of its work; keeps what remains finite where next to nothing was drawn
+MIN_PROGRESS = 1e-6  # share of its work; keeps what remains finite where next to nothing was drawn
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class _Table:
     def draw(self, model: BetaModel | None, rng: np.random.Generator) -> Floats:
         """Draw how far each job has come, and return the samples that it then still needs."""
         beta = prior_beta(self.left) if model is None else model.beta(self.figures)
-        share = np.maximum(rng.beta(alpha_from_epochs(self.epochs), beta), LEAST_PROGRESS)
+        share = np.maximum(rng.beta(alpha_from_epochs(self.epochs), beta), MIN_PROGRESS)
         return np.asarray(self.done * (1.0 / share - 1.0))
 
     def order(self, remaining: Floats) -> Ints:

@@ -13,7 +13,7 @@ from beamer.gpu.predictors.loss_curve import fit_inverse, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
-LEAST_COST = 1e-12  # dominant share, of a task that asks for no resource: no gain at no cost is none, rather than 0/0
+MIN_COST = 1e-12  # dominant share, of a task that asks for no resource: no gain at no cost is none, rather than 0/0
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _GrowingJob:
         self._servers_per_gpu = policy.servers_per_gpu if job.request.servers else 0.0
         self._most_workers = min(job.request.most, budget.total_gpus)
         self._may_add = [True, True]
-        self._costs = (max(budget.dominant_share(job, 1, 0), LEAST_COST), max(budget.dominant_share(job, 0, 1), LEAST_COST))
+        self._costs = (max(budget.dominant_share(job, 1, 0), MIN_COST), max(budget.dominant_share(job, 0, 1), MIN_COST))
         self._model = model
         self._remaining = policy.remaining(job)
         self._now_s = self._time_s(self.workers, self.servers)

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SPEEDUP_WITHOUT_GPUS = 1e-3  # that a job without GPUs counts with: at 0 a power mean of a negative exponent is undefined
-LEAST_GAIN_KEPT = 0.05  # share of a speed-up that a restart leaves at least, so that sizes still rank among each other
+MIN_GAIN_KEPT = 0.05  # share of a speed-up that a restart leaves at least, so that sizes still rank among each other
 
 
 @dataclass(frozen=True)
@@ -208,4 +208,4 @@ def _after_change(job: Job, used: JobRestarts | None, cost_s: float, now: float)
     if not used or not (job.grant or job.last):
         return 1.0
     age_s = max(now - job.submitted_s, 0.0)
-    return max((age_s - used.restarts * cost_s) / (age_s + cost_s), LEAST_GAIN_KEPT) if age_s + cost_s > 0 else 1.0
+    return max((age_s - used.restarts * cost_s) / (age_s + cost_s), MIN_GAIN_KEPT) if age_s + cost_s > 0 else 1.0

@@ -16,7 +16,7 @@ from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
 REPORTS_TO_FIT = 3  # from so many reports on a curve is fitted: it has at least three parameters
-MOST_REMEMBERED = 1 << 16  # fits: several times the jobs of the largest cluster that is benchmarked
+MAX_REMEMBERED = 1 << 16  # fits: several times the jobs of the largest cluster that is benchmarked
 
 Fit = tuple[LossCurve | None, float]
 """A job's curve, None while it is not known, and the largest drop between two of its reports."""
@@ -136,7 +136,7 @@ def _fits(jobs: Sequence[Job], decay: float) -> list[Fit]:
 @cache
 def _remembered(decay: float) -> BatchCache[History, Fit]:
     """Return the fits with a decay: of the jobs of a round, few have reported since the last one."""
-    return BatchCache(partial(_fitted, decay=decay), MOST_REMEMBERED)
+    return BatchCache(partial(_fitted, decay=decay), MAX_REMEMBERED)
 
 
 def _fitted(histories: Sequence[History], decay: float) -> list[Fit]:

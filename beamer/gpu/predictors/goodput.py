@@ -31,23 +31,23 @@ Bools = NDArray[np.bool_]
 
 PARAMETERS = 7
 A, B, S0, S1, R0, R1, G = range(PARAMETERS)  # columns of the parameters, named as in the text above; G: the exponent
-MOST_ITERATIONS = 30  # of Gauss-Newton: bounds the time of a fit that does not converge
+MAX_ITERATIONS = 30  # of Gauss-Newton: bounds the time of a fit that does not converge
 CONVERGED_BELOW = 1e-3  # share of the cost: a smaller decrease ends a fit
-LEAST_GAIN = 1e-9  # share of the cost: a smaller change is rounding, by which no step may be judged (`beamer.gpu.ties`)
-LEAST_DEVIATION = 0.05  # of the logarithm of a step time: assumed even where the few that were measured agree
-PRIOR_WEIGHT = (LEAST_DEVIATION / 3.0) ** 2  # squared: a parameter may well be e^3 times what was guessed first
-LEAST_S = 1e-12  # seconds; stands for "takes no time" under a logarithm
-LONGEST_STEP_S = 1e9  # seconds, 30 years: a longer one was not measured
+MIN_GAIN = 1e-9  # share of the cost: a smaller change is rounding, by which no step may be judged (`beamer.gpu.ties`)
+MIN_DEVIATION = 0.05  # of the logarithm of a step time: assumed even where the few that were measured agree
+PRIOR_WEIGHT = (MIN_DEVIATION / 3.0) ** 2  # squared: a parameter may well be e^3 times what was guessed first
+MIN_STEP_S = 1e-12  # seconds; stands for "takes no time" under a logarithm
+MAX_STEP_S = 1e9  # seconds, 30 years: a longer one was not measured
 EXPONENT_RANGE = 9.0  # the exponent lies between 1 and 1 + this, as in Pollux
-LARGEST_LOGIT = 30.0  # of the exponent, either way: it is at the end of its range there but for 1e-12, and e^30 is finite
-LEAST_COLUMNS = 4  # rows of measurements are filled up to so many, so that most jobs are fitted together
+MAX_LOGIT = 30.0  # of the exponent, either way: it is at the end of its range there but for 1e-12, and e^30 is finite
+MIN_COLUMNS = 4  # rows of measurements are filled up to so many, so that most jobs are fitted together
 REPORTS_SEARCHED = 20  # the latest, for gradient statistics: not every report has them, and older ones are outdated
-LARGEST_NOISE_SCALE = 1e12  # samples; keeps goodputs finite where the gradient has almost no mean
+MAX_NOISE_SCALE = 1e12  # samples; keeps goodputs finite where the gradient has almost no mean
 BATCH_SIZES_TRIED = 24  # from smallest to largest, in equal ratios: over a factor of 64, neighbours differ by a fifth
-FIRST_DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-9, 1e9  # relative to the curvature, as Levenberg and Marquardt damp
+FIRST_DAMPING, MIN_DAMPING, MAX_DAMPING = 1e-2, 1e-9, 1e9  # relative to the curvature, as Levenberg and Marquardt damp
 DAMPING_DOWN, DAMPING_UP = 5.0, 4.0  # factors after a step that lowered the cost, and after one that did not
 LAST_DAMPING = 1e6  # from which on a fit without a better step ends
-LARGEST_STEP = 2.0  # of a parameter's logarithm at a time: the model is far from linear beyond
+MAX_STEP = 2.0  # of a parameter's logarithm at a time: the model is far from linear beyond
 # Where a fit starts and what its weak prior holds on to, which the data soon overrule: any plausible split of a step would do.
 GUESSED_CONSTANT = 0.5  # share of the fastest step
 GUESSED_PER_SAMPLE = 0.5  # share of the least time per sample of a GPU: the rest of a step
@@ -92,16 +92,16 @@ class StepTimes:
 def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
     """Fit the step times of many jobs at once, each on what was measured of it; impossible rows are left out."""
     usable = [
-        [s for s in speeds if 0 < s.step_s < LONGEST_STEP_S and min(s.gpus, s.batch_size, s.sub_steps) > 0] for speeds in jobs
+        [s for s in speeds if 0 < s.step_s < MAX_STEP_S and min(s.gpus, s.batch_size, s.sub_steps) > 0] for speeds in jobs
     ]
     count = len(usable)
     theta, spread = np.zeros((count, PARAMETERS)), np.zeros((count, PARAMETERS, PARAMETERS))
     seen = np.zeros((count, 3), np.bool_)
-    theta[:, [A, S0, S1, R0, R1]] = np.log(LEAST_S)
+    theta[:, [A, S0, S1, R0, R1]] = np.log(MIN_STEP_S)
     by_columns: dict[int, list[int]] = {}
     for row, speeds in enumerate(usable):
         if speeds:  # columns by their own number alone, so that the last digit of a fit does not depend on the other jobs
-            by_columns.setdefault(max(LEAST_COLUMNS, 1 << (len(speeds) - 1).bit_length()), []).append(row)
+            by_columns.setdefault(max(MIN_COLUMNS, 1 << (len(speeds) - 1).bit_length()), []).append(row)
     for columns, rows in by_columns.items():
         theta[rows], spread[rows], seen[rows] = _fit([usable[row] for row in rows], columns)
     return StepTimes(theta, spread, seen)
@@ -111,7 +111,7 @@ def noise_scale(job: Job) -> float:
     """Return phi in samples, of the last gradients; 0, under which large batches gain nothing, where none was measured."""
     for report in job.reports[: -REPORTS_SEARCHED - 1 : -1]:
         if report.gradient_sqr > 0 and report.gradient_var >= 0 and isfinite(report.gradient_sqr + report.gradient_var):
-            return float(min(job.request.batch_size * report.gradient_var / report.gradient_sqr, LARGEST_NOISE_SCALE))
+            return float(min(job.request.batch_size * report.gradient_var / report.gradient_sqr, MAX_NOISE_SCALE))
     return 0.0
 
 
@@ -170,8 +170,8 @@ def _parts(theta: Floats, gpus: Ints, nodes: Ints, local: Floats) -> _Parts:
     compute = value[..., A] + value[..., B] * local
     sync_near = near * (value[..., S0] + value[..., S1] * extra)
     sync_far = far * (value[..., R0] + value[..., R1] * extra)
-    compute, sync = np.maximum(compute, LEAST_S), np.maximum(sync_near + sync_far, LEAST_S)
-    logit = np.clip(theta[..., G], -LARGEST_LOGIT, LARGEST_LOGIT)
+    compute, sync = np.maximum(compute, MIN_STEP_S), np.maximum(sync_near + sync_far, MIN_STEP_S)
+    logit = np.clip(theta[..., G], -MAX_LOGIT, MAX_LOGIT)
     part = 1.0 / (1.0 + np.exp(-logit))
     exponent = 1.0 + EXPONENT_RANGE * part
     log_compute, log_sync = np.log(compute), np.log(sync)
@@ -195,7 +195,7 @@ def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats, sub_steps: 
     by_sync = 1.0 - by_compute
     by_exponent = -of.both / exponent**2 + (by_compute * (log_compute - largest) + by_sync * (log_sync - largest)) / exponent
     # only the last sub-step overlaps with synchronising
-    log_total = np.logaddexp(of.log_step, np.log(np.maximum(sub_steps - 1.0, LEAST_S)) + log_compute)
+    log_total = np.logaddexp(of.log_step, np.log(np.maximum(sub_steps - 1.0, MIN_STEP_S)) + log_compute)
     last = np.exp(of.log_step - log_total)  # share of the time
     by_compute, by_sync, by_exponent = by_compute * last + 1.0 - last, by_sync * last, by_exponent * last
     slopes = np.stack(
@@ -256,18 +256,18 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
     off, slopes, cost = evaluate(theta, going)
     damping = np.full(len(table), FIRST_DAMPING)
     unit = np.eye(PARAMETERS)
-    for _ in range(MOST_ITERATIONS):
+    for _ in range(MAX_ITERATIONS):
         slope = slopes[going]
         curve = slope.transpose(0, 2, 1) @ slope + PRIOR_WEIGHT * unit
         down = (slope.transpose(0, 2, 1) @ off[going][..., None])[..., 0] + PRIOR_WEIGHT * (theta[going] - guess[going])
         scale = np.einsum("bii->bi", curve)[:, :, None] * unit
         move = -np.linalg.solve(curve + damping[going][:, None, None] * scale, down[..., None])[..., 0]
-        trial = theta[going] + np.clip(move, -LARGEST_STEP, LARGEST_STEP) * active[going]
+        trial = theta[going] + np.clip(move, -MAX_STEP, MAX_STEP) * active[going]
         new_off, new_slopes, new_cost = evaluate(trial, going)
         gain = cost[going] - new_cost
-        better = gain > LEAST_GAIN * cost[going]
+        better = gain > MIN_GAIN * cost[going]
         falls = gain > CONVERGED_BELOW * cost[going]
-        going_on = (damping[going] < LAST_DAMPING) & (gain < -LEAST_GAIN * cost[going])
+        going_on = (damping[going] < LAST_DAMPING) & (gain < -MIN_GAIN * cost[going])
         moved = going[better]
         theta[moved], off[moved], slopes[moved], cost[moved] = (
             trial[better],
@@ -276,12 +276,12 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
             new_cost[better],
         )
         damping[going] = np.where(better, damping[going] / DAMPING_DOWN, damping[going] * DAMPING_UP)
-        damping = np.clip(damping, LEAST_DAMPING, LARGEST_DAMPING)
+        damping = np.clip(damping, MIN_DAMPING, MAX_DAMPING)
         going = going[np.where(better, falls, going_on)]
         if not len(going):
             break
     degrees = np.maximum(count + apart.sum(axis=1) - active.sum(axis=1), 1)
-    noise = np.maximum((off**2).sum(axis=1) / degrees, LEAST_DEVIATION**2)
+    noise = np.maximum((off**2).sum(axis=1) / degrees, MIN_DEVIATION**2)
     curve = slopes.transpose(0, 2, 1) @ slopes + PRIOR_WEIGHT * unit
     spread = noise[:, None, None] * np.linalg.inv(curve) * active[:, :, None] * active[:, None, :]
     # the parameters of one kind of synchronisation stand for those of the other until that is measured
@@ -294,7 +294,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
 def _log_compute(theta: Floats, local: Floats) -> tuple[Floats, Floats]:
     """Return the logarithms of the times that computing takes, as `_log_step`."""
     constant, by_sample = np.exp(theta[..., A]), np.exp(theta[..., B]) * local
-    compute = np.maximum(constant + by_sample, LEAST_S)
+    compute = np.maximum(constant + by_sample, MIN_STEP_S)
     slopes = np.zeros((*local.shape, PARAMETERS))
     slopes[..., A], slopes[..., B] = constant / compute, by_sample / compute
     return np.log(compute), slopes
@@ -320,5 +320,5 @@ def _guess(local: Floats, step_s: Floats, active: Bools) -> Floats:
         ),
         axis=1,
     )
-    guess = np.log(np.maximum(np.where(active[:, :G], start, LEAST_S), LEAST_S))
+    guess = np.log(np.maximum(np.where(active[:, :G], start, MIN_STEP_S), MIN_STEP_S))
     return np.concatenate((guess, np.full((len(guess), 1), GUESSED_LOGIT)), axis=1)

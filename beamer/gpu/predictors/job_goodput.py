@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from beamer.gpu.batch_sizes import BatchSizes, states_learning_rates
 from beamer.gpu.model import Grant, Job, Speed
-from beamer.gpu.predictors.goodput import LARGEST_NOISE_SCALE, StepTimes, best_goodput, efficiency, fit_steps, noise_scale
+from beamer.gpu.predictors.goodput import MAX_NOISE_SCALE, StepTimes, best_goodput, efficiency, fit_steps, noise_scale
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 FITS: OrderedDict[tuple[Speed, ...], StepTimes] = OrderedDict()
-MOST_FITS = 1 << 15  # remembered: three times the jobs of the largest cluster that is benchmarked
+MAX_REMEMBERED_FITS = 1 << 15  # remembered: three times the jobs of the largest cluster that is benchmarked
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class JobGoodputs:
         by_rate = rates & (noise == 0)
         return cls(
             _fitted([job.speeds for job in jobs]),
-            np.where(by_rate, LARGEST_NOISE_SCALE, noise),
+            np.where(by_rate, MAX_NOISE_SCALE, noise),
             BatchSizes.of([job.request for job in jobs]),
             by_rate,
             (noise > 0) | (not cautious),
@@ -109,6 +109,6 @@ def _fitted(jobs: Sequence[tuple[Speed, ...]]) -> StepTimes:
     for row, speeds in enumerate(new):
         FITS[speeds] = StepTimes(times.theta[row], times.spread[row], times.seen[row])
     fits = [FITS[speeds] for speeds in jobs]
-    while len(FITS) > MOST_FITS:
+    while len(FITS) > MAX_REMEMBERED_FITS:
         FITS.popitem(last=False)
     return StepTimes(*(np.stack([getattr(fit, name) for fit in fits]) for name in ("theta", "spread", "seen")))

@@ -10,8 +10,8 @@ Floats = NDArray[np.float64]
 RIDGE = 1e-12
 """Added to the diagonal relative to it, so that columns that say the same thing do no harm."""
 
-SMALLEST_RIDGE = 1e-300  # added besides: a problem without any data has a solution, 0
-LEAST_LENGTH = 1e-12  # of a column, relative to the longest: a column of zeros has a large variance, not an infinite one
+MIN_RIDGE = 1e-300  # added besides: a problem without any data has a solution, 0
+MIN_LENGTH = 1e-12  # of a column, relative to the longest: a column of zeros has a large variance, not an infinite one
 
 
 def nnls_of_each(gram: Floats, moment: Floats) -> Floats:
@@ -20,7 +20,7 @@ def nnls_of_each(gram: Floats, moment: Floats) -> Floats:
     gram: (g, p, p). moment: (g, p). Where the solution without bounds has unknowns below 0, every smaller set of them is tried.
     """
     unknowns = moment.shape[1]
-    ridge = RIDGE * np.trace(gram, axis1=1, axis2=2)[:, None, None] + SMALLEST_RIDGE
+    ridge = RIDGE * np.trace(gram, axis1=1, axis2=2)[:, None, None] + MIN_RIDGE
     gram = gram + ridge * np.eye(unknowns)
     best = np.asarray(np.linalg.solve(gram, moment[:, :, None])[:, :, 0], np.float64)
     rest = (best < 0).any(1)
@@ -75,7 +75,7 @@ def inverse_gram_of_each(rows: Floats) -> Floats:
     """Return what `inverse_gram` does, (g, p, p), of many problems of one size. rows: (g, n, p)."""
     length = np.sqrt((rows**2).sum(1))
     longest = length.max(1, keepdims=True)
-    length = np.where(longest > 0, np.maximum(length, LEAST_LENGTH * longest), 1.0)
+    length = np.where(longest > 0, np.maximum(length, MIN_LENGTH * longest), 1.0)
     unit = rows / length[:, None, :]
     inverse = np.linalg.inv(unit.transpose(0, 2, 1) @ unit + RIDGE * np.eye(rows.shape[2]))
     return np.asarray(inverse / (length[:, :, None] * length[:, None, :]), np.float64)

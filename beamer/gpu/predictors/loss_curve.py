@@ -27,21 +27,21 @@ T = TypeVar("T")
 History = tuple[Sequence[float], Sequence[float]]
 """Iterations, and the loss after each."""
 
-MOST_POINTS = 64
+MAX_POINTS = 64
 """Points that a curve is fitted to; longer histories are thinned out evenly, so that a fit takes as long for any of them."""
 
-FEWEST_POINTS = 3
+MIN_POINTS = 3
 """Points below which nothing is fitted: a curve has three parameters."""
 
-LARGEST_LOSS = 1e100
+MAX_LOSS = 1e100
 """Losses beyond this are not fitted: their squares would overflow."""
 
-LEAST_RANGE = 1e-9  # of losses, relative to the largest: below it they differ by rounding alone, and nothing falls
+MIN_RANGE = 1e-9  # of losses, relative to the largest: below it they differ by rounding alone, and nothing falls
 SLOPE_STEP = 1e-3  # of the iterations until a crossing: over which the slope there is taken, too short for the curve to bend
 FARTHEST_CROSSING = 1e12  # first steps of a search: a curve that has not crossed by then never will
 BISECTIONS = 12  # after a search has doubled its step: they leave a 4096th of the last one
 
-SMALLEST_INVERSE = 1e-9  # relative to the inverse of the largest loss: a curve may start above what was seen, not at infinity
+MIN_INVERSE = 1e-9  # relative to the inverse of the largest loss: a curve may start above what was seen, not at infinity
 
 RANGES_BELOW = 10.0  # of losses, how far below the lowest one a floor may be
 # floors that are tried, above (positive) or below the lowest loss, in units of the range of losses
@@ -66,16 +66,16 @@ class CurveFamily:
 
 
 def _inverse_gradient(p: Parameters, x: Floats) -> tuple[Floats, ...]:
-    square = (p[0] * x + p[1] + SMALLEST_INVERSE) ** -2.0
+    square = (p[0] * x + p[1] + MIN_INVERSE) ** -2.0
     return -x * square, -square, np.ones_like(x)
 
 
 def _quadratic(p: Parameters, x: Any) -> Any:
-    return 1.0 / ((p[0] * x + p[1]) * x + p[2] + SMALLEST_INVERSE) + p[3]
+    return 1.0 / ((p[0] * x + p[1]) * x + p[2] + MIN_INVERSE) + p[3]
 
 
 def _quadratic_gradient(p: Parameters, x: Floats) -> tuple[Floats, ...]:
-    square = ((p[0] * x + p[1]) * x + p[2] + SMALLEST_INVERSE) ** -2.0
+    square = ((p[0] * x + p[1]) * x + p[2] + MIN_INVERSE) ** -2.0
     return -x * x * square, -x * square, -square, np.ones_like(x)
 
 
@@ -84,7 +84,7 @@ def _geometric_gradient(p: Parameters, x: Floats) -> tuple[Floats, ...]:
     return -p[1] * x * fall, fall, np.ones_like(x)
 
 
-INVERSE = CurveFamily("1/(b0 k + b1) + b2", lambda p, x: 1.0 / (p[0] * x + p[1] + SMALLEST_INVERSE) + p[2], _inverse_gradient)
+INVERSE = CurveFamily("1/(b0 k + b1) + b2", lambda p, x: 1.0 / (p[0] * x + p[1] + MIN_INVERSE) + p[2], _inverse_gradient)
 """Optimus' curve of stochastic gradient descent, which converges as 1/k [Peng et al. 2018, section 3.1]."""
 
 QUADRATIC = CurveFamily("1/(a k^2 + b k + c) + d", _quadratic, _quadratic_gradient)
@@ -162,7 +162,7 @@ class LossCurve:
         return max(variance, 0.0) if isfinite(variance) else inf
 
 
-def thinned(reports: Sequence[T], most: int = MOST_POINTS) -> Sequence[T]:
+def thinned(reports: Sequence[T], most: int = MAX_POINTS) -> Sequence[T]:
     """Return at most so many of the reports, evenly spread, the first and the last among them."""
     if len(reports) <= most:
         return reports
@@ -221,7 +221,7 @@ class _Seen:
     @classmethod
     def of(cls, iterations: Sequence[float], losses: Sequence[float], smooth: bool) -> "_Seen":
         x, y = np.asarray(thinned(iterations), float), np.asarray(thinned(losses), float)
-        good = np.isfinite(x) & np.isfinite(y) & (x >= 0) & (np.abs(y) < LARGEST_LOSS)
+        good = np.isfinite(x) & np.isfinite(y) & (x >= 0) & (np.abs(y) < MAX_LOSS)
         # a job that went back to a checkpoint reports some iterations twice: the later report counts
         x, index = np.unique(x[good][::-1], return_index=True)
         y = y[good][::-1][index]
@@ -238,15 +238,15 @@ class _Seen:
         """Whether there is anything to fit: enough points, and later losses below the first ones."""
         n = len(self.x)
         return (
-            n >= FEWEST_POINTS
-            and float(np.ptp(self.y)) > LEAST_RANGE
+            n >= MIN_POINTS
+            and float(np.ptp(self.y)) > MIN_RANGE
             and float(self.y[-(n // 3) :].mean()) < float(self.y[: n // 3].mean())
         )
 
     def level(self) -> LossCurve:
         """Return the curve that stays where the loss is; unknown with too few points."""
         n = len(self.y)
-        if n < FEWEST_POINTS:
+        if n < MIN_POINTS:
             value = float(self.y[-1]) if n else nan
             return LossCurve(LEVEL, (value,), ((inf,),), inf, self.unit_iterations, self.unit_loss, self.base)
         noise = float(self.y.std())
@@ -324,13 +324,13 @@ def _fit_floor(batch: _Batch, degree: int) -> Floats:
 
     def tried(floors: Floats) -> tuple[Floats, Floats]:
         above = losses - floors[:, :, None]
-        target = 1.0 / np.maximum(above, SMALLEST_INVERSE)
+        target = 1.0 / np.maximum(above, MIN_INVERSE)
         # an error of the inverse counts by what it does to the loss; points below the floor cannot be inverted
         trust = batch.weights * np.where(above > 0, above, 0.0) ** 4
         gram, moment = trust @ products, (trust * target) @ powers
         solved = nnls_of_each(gram.reshape(-1, degree + 1, degree + 1), moment.reshape(-1, degree + 1))
         coefficients = solved.reshape(moment.shape)
-        value = 1.0 / (coefficients @ powers.transpose(0, 2, 1) + SMALLEST_INVERSE) + floors[:, :, None]
+        value = 1.0 / (coefficients @ powers.transpose(0, 2, 1) + MIN_INVERSE) + floors[:, :, None]
         return coefficients, ((value - losses) ** 2) @ batch.weights
 
     # a loss that was never negative has no floor below 0

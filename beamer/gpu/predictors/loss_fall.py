@@ -12,7 +12,7 @@ from typing import NamedTuple
 from beamer.gpu.model import Job
 
 SHARE = 0.01  # of the first loss; any would order the trials of one search alike
-MOST_ITERATIONS = 1e6  # for that share: a loss that hardly falls counts like one that does not
+MAX_ITERATIONS = 1e6  # for that share: a loss that hardly falls counts like one that does not
 UNJUDGED = 1e-3  # times the iterations until it can be judged that such a job counts for: ahead of all that fall
 DIVERGED_AFTER = 2  # losses in a row that are not finite: a single one may be a numerical accident
 
@@ -55,5 +55,5 @@ def iterations_until_fall(job: Job, window: int) -> float:
         return math.inf
     fall = recent.fall / (SHARE * recent.scale) if recent.scale > 0 else 0.0
     if fall > 0 and recent.iterations > 0:
-        return min(recent.iterations / fall, MOST_ITERATIONS)
-    return MOST_ITERATIONS * (1.0 - fall)
+        return min(recent.iterations / fall, MAX_ITERATIONS)
+    return MAX_ITERATIONS * (1.0 - fall)

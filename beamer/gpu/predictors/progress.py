@@ -28,13 +28,13 @@ MEAN_DECAY, MEAN_NEW = 0.9, 0.1  # per step, of the mean of gradients: beta_1 an
 SQUARE_DECAY, SQUARE_NEW = 0.999, 1e-3  # per step, of the mean of squared gradients: beta_2 and 1 - beta_2
 ADAM_EPSILON = 1e-8  # added to the root of that mean: keeps a step finite where gradients vanish
 WEIGHT_DECAY = 0.5  # per step, relative to the learning rate: strong, against overfitting to the few jobs of an online training
-LEAST_EPOCHS = 1.0  # alpha of a job that has done less: without evidence every share would be as likely as none
+MIN_EPOCHS = 1.0  # alpha of a job that has done less: without evidence every share would be as likely as none
 SHARE_MARGIN = 1e-3  # distance that shares keep from 0 and 1, which have no density
-LARGEST_FEATURE = 1e4  # beyond it a reported value is taken to be wrong
-LARGEST_FIGURE = 1e18  # of what is reported, before features are made of it: their ratios stay finite
-LEAST_FIRST_LOSS = 1e-9  # one nearer to 0 counts as 1: no drop can be relative to it
-LEAST_DEVIATION = 1e-6  # of a feature, which is divided by it: one that is the same for all samples has none
-LEAST_TOTAL_EPOCHS = 1e-9  # keeps the share of a job without a total finite
+MAX_FEATURE = 1e4  # beyond it a reported value is taken to be wrong
+MAX_FIGURE = 1e18  # of what is reported, before features are made of it: their ratios stay finite
+MIN_FIRST_LOSS = 1e-9  # one nearer to 0 counts as 1: no drop can be relative to it
+MIN_DEVIATION = 1e-6  # of a feature, which is divided by it: one that is the same for all samples has none
+MIN_TOTAL_EPOCHS = 1e-9  # keeps the share of a job without a total finite
 CONSTANT_BETAS = 1.0 + np.geomspace(1e-2, 1e3, 400)  # that are tried: from almost done to a thousand epochs left, 3 % apart
 OUTPUT_WEIGHTS = 0.1  # deviation of a new model's last weights, relative to He's: it says about the same of all jobs at first
 
@@ -82,16 +82,16 @@ def features_of(samples: Iterable[ProgressSample]) -> Floats:
     """Return the perceptron's inputs, a row of `FEATURES` for each sample; not a number becomes zero."""
     rows = np.array([(s.size, s.first_loss, s.epochs, s.loss, s.accuracy) for s in samples], np.float64).reshape(-1, FEATURES)
     size, first, epochs, loss, accuracy = np.clip(
-        np.nan_to_num(rows, posinf=LARGEST_FEATURE, neginf=-LARGEST_FEATURE), -LARGEST_FIGURE, LARGEST_FIGURE
+        np.nan_to_num(rows, posinf=MAX_FEATURE, neginf=-MAX_FEATURE), -MAX_FIGURE, MAX_FIGURE
     ).T
-    drop = 1.0 - loss / np.where(np.abs(first) < LEAST_FIRST_LOSS, 1.0, first)
+    drop = 1.0 - loss / np.where(np.abs(first) < MIN_FIRST_LOSS, 1.0, first)
     columns = (np.log(np.maximum(size, 1.0)), first, epochs, drop, accuracy)
-    return np.asarray(np.clip(np.stack(columns, axis=1), -LARGEST_FEATURE, LARGEST_FEATURE))
+    return np.asarray(np.clip(np.stack(columns, axis=1), -MAX_FEATURE, MAX_FEATURE))
 
 
 def alpha_from_epochs(epochs: Floats) -> Floats:
     """Return alpha of jobs that have processed so many epochs."""
-    return np.asarray(np.maximum(epochs, LEAST_EPOCHS))
+    return np.asarray(np.maximum(epochs, MIN_EPOCHS))
 
 
 def prior_beta(remaining_epochs: Floats) -> Floats:
@@ -132,7 +132,7 @@ def fit(
         return start or _untrained(rng)
     figures = features_of(ended)
     alpha, rho = _known(ended)
-    scale = np.maximum(figures.std(axis=0), LEAST_DEVIATION)
+    scale = np.maximum(figures.std(axis=0), MIN_DEVIATION)
     model = start or _untrained(rng, figures.mean(axis=0), scale, constant(ended) - 1.0)
     inputs = (figures - np.array(model.centre)) / np.array(model.scale)
     layers = [
@@ -172,8 +172,8 @@ def _untrained(
 
 def _known(samples: Sequence[ProgressSample]) -> tuple[Floats, Floats]:
     rows = np.array([(sample.epochs, sample.total) for sample in samples], np.float64).reshape(-1, 2)
-    epochs, total = np.nan_to_num(rows, posinf=LARGEST_FEATURE, neginf=0.0).T
-    return alpha_from_epochs(epochs), np.clip(epochs / np.maximum(total, LEAST_TOTAL_EPOCHS), SHARE_MARGIN, 1.0 - SHARE_MARGIN)
+    epochs, total = np.nan_to_num(rows, posinf=MAX_FEATURE, neginf=0.0).T
+    return alpha_from_epochs(epochs), np.clip(epochs / np.maximum(total, MIN_TOTAL_EPOCHS), SHARE_MARGIN, 1.0 - SHARE_MARGIN)
 
 
 def _log_density(alpha: Floats, beta: Floats, rho: Floats) -> Floats:

@@ -14,8 +14,8 @@ import numpy as np
 from beamer.gpu.model import Job
 from beamer.gpu.predictors.progress import BetaModel, ProgressSample, fit
 
-MOST_TRACKED_JOBS = 256  # at once: the state is journaled with every decision, and must not grow with the queue
-MOST_SAMPLES = 1024  # of jobs that have ended, the latest: bounds the state, and the time of a training
+MAX_TRACKED_JOBS = 256  # at once: the state is journaled with every decision, and must not grow with the queue
+MAX_SAMPLES = 1024  # of jobs that have ended, the latest: bounds the state, and the time of a training
 JOBS_PER_TRAINING = 16  # ended jobs between two trainings: bounds how much of the decisions' time they take
 
 
@@ -72,11 +72,11 @@ class ProgressTraining:
                 ended_jobs += 1
         known = {one.key for one in tracked}
         for job in jobs:
-            if len(tracked) >= MOST_TRACKED_JOBS:
+            if len(tracked) >= MAX_TRACKED_JOBS:
                 break
             if job.reports and job.key not in known:
                 tracked.append(_sampled(TrackedJob(job.key, 0.0, job.request.iterations / job.request.epoch, ()), job))
-        samples = (*self.ended_samples, *ended)[-MOST_SAMPLES:]
+        samples = (*self.ended_samples, *ended)[-MAX_SAMPLES:]
         if ended_jobs < JOBS_PER_TRAINING:
             return ProgressTraining(tuple(tracked), samples, ended_jobs, self.model)
         model = fit(samples, np.random.default_rng(rng.getrandbits(64)), self.model)

@@ -17,10 +17,10 @@ from beamer.gpu.model import Job, Speed
 from beamer.gpu.predictors.estimate import Estimate
 from beamer.gpu.predictors.least_squares import inverse_gram
 
-FEWEST_SHAPES = 3
+MIN_SHAPES = 3
 """Measured combinations of workers, servers and batch size below which no model is fitted: with two, no residual is left."""
 
-MOST_SHAPES = 64
+MAX_SHAPES = 64
 """Combinations that a model is fitted to, the latest, so that a fit takes no longer the more was measured."""
 
 
@@ -84,14 +84,14 @@ class SpeedModel:
 
 
 def fit_speed(formula: StepFormula, samples: Iterable[StepSample], relative: bool = True) -> SpeedModel | None:
-    """Fit a formula to measured steps; None if fewer than `FEWEST_SHAPES` shapes were measured.
+    """Fit a formula to measured steps; None if fewer than `MIN_SHAPES` shapes were measured.
 
     relative: whether residuals count relative to the step, as they should; otherwise in seconds.
     """
     # of equal shapes the latest, as the machine may have changed
     usable = {(s.workers, s.servers, s.batch_size): s for s in samples if _usable(s)}
-    latest = list(usable.values())[-MOST_SHAPES:]
-    if len(latest) < FEWEST_SHAPES:
+    latest = list(usable.values())[-MAX_SHAPES:]
+    if len(latest) < MIN_SHAPES:
         return None
     design = np.array([formula.terms(float(s.workers), float(max(s.servers, 1)), float(s.batch_size)) for s in latest])
     step = np.array([s.step_s for s in latest])
@@ -141,7 +141,7 @@ def step_samples(job: Job) -> list[StepSample]:
 def speed_of(job: Job, typical_s: float = 1.0) -> SpeedModel:
     """Return the model of a job's steps, fitted if enough was measured, assumed otherwise. typical_s: as in `assumed_speed`."""
     samples = step_samples(job)
-    fitted = fit_speed(formula_for(job), samples) if len(samples) >= FEWEST_SHAPES else None
+    fitted = fit_speed(formula_for(job), samples) if len(samples) >= MIN_SHAPES else None
     return fitted or assumed_speed(samples, job.request.servers, job.request.batch_size, typical_s)
 
 

@@ -16,22 +16,22 @@ from beamer.gpu.model import Job, Report
 from beamer.gpu.predictors.batch_cache import BatchCache
 from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted_of_each, thinned
 
-LEAST_PROBABILITY = 1e-3  # of a job that is ruled out: not 0, so that such jobs still rank among each other
-LARGEST_PROBABILITY = 0.98  # of any job: no extrapolation is certain
+MIN_PROBABILITY = 1e-3  # of a job that is ruled out: not 0, so that such jobs still rank among each other
+MAX_PROBABILITY = 0.98  # of any job: no extrapolation is certain
 REPORTS_TO_FIT = 5  # from so many on curves are extrapolated: with fewer they fit everything
 PROBABILITY_BEFORE_FIT = 0.5  # at least, of a job with fewer reports that is not ruled out
 SLOPE_ERRORS = 2.0  # standard errors by which a slope may be steeper than measured before a job is ruled out
 DECAY = 0.8  # weight of a loss relative to the next one in the power law: its exponent changes as training goes on
 POINTS_TO_FIT = 3  # losses from which on a power law is fitted: a line through two leaves no residual
-LEAST_DEGREES = 0.5  # of freedom of that residual: by their weights many losses may count as hardly more than two
-LARGEST_LOG_ITERATIONS = 50.0  # until a target: beyond e^50 iterations no job gets there, and the power of e stays finite
-LEAST_DEVIATION = 1e-12  # of an extrapolated loss: keeps its distance to the target, in deviations, finite
-LEAST_LOG_DEVIATION = 1e-9  # the same of a loss's logarithm
-LEAST_WEIGHT = 1e-12  # probability of all curves together: keeps their mean finite where all rule the target out
-LEAST_ITERATIONS = 1e-9  # left until the target: a job that has not reached it has some
-MOST_REMEMBERED = 1 << 16  # forecasts: several times the jobs of the largest cluster that is benchmarked
+MIN_DEGREES = 0.5  # of freedom of that residual: by their weights many losses may count as hardly more than two
+MAX_LOG_ITERATIONS = 50.0  # until a target: beyond e^50 iterations no job gets there, and the power of e stays finite
+MIN_DEVIATION = 1e-12  # of an extrapolated loss: keeps its distance to the target, in deviations, finite
+MIN_LOG_DEVIATION = 1e-9  # the same of a loss's logarithm
+MIN_WEIGHT = 1e-12  # probability of all curves together: keeps their mean finite where all rule the target out
+MIN_ITERATIONS = 1e-9  # left until the target: a job that has not reached it has some
+MAX_REMEMBERED = 1 << 16  # forecasts: several times the jobs of the largest cluster that is benchmarked
 ASSUMED_TIMES_DONE = 100.0  # of a job whose end is not known: generous, as what it rules out would never be tried again
-RECENT_PART, LEAST_RECENT = 3, 4  # the recent slope is that of the last third of the reports, but of at least four
+RECENT_PART, MIN_RECENT = 3, 4  # the recent slope is that of the last third of the reports, but of at least four
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def _stated(job: Job, least_reports: int, prior: float) -> "TargetForecast | _Ju
     if not losses:
         return TargetForecast(prior, remaining)
     if not math.isfinite(losses[-1]):
-        return TargetForecast(LEAST_PROBABILITY, remaining)
+        return TargetForecast(MIN_PROBABILITY, remaining)
     if losses[-1] <= target:
-        return TargetForecast(LEAST_PROBABILITY, remaining)  # it has reached the target, and nothing more is to be gained
+        return TargetForecast(MIN_PROBABILITY, remaining)  # it has reached the target, and nothing more is to be gained
     return _Judged(tuple([report.iteration for report in reports]), losses, target, end, least_reports, prior)
 
 
@@ -122,7 +122,7 @@ def _without_curves(one: _Judged) -> TargetForecast | None:
         return TargetForecast(one.prior, one.left)
     history = one.iterations, one.losses, one.end
     if _at_mean_rate(*history) > one.target or _at_recent_slope(*history) > one.target:
-        return TargetForecast(LEAST_PROBABILITY, one.left)
+        return TargetForecast(MIN_PROBABILITY, one.left)
     if len(one.losses) < REPORTS_TO_FIT:
         return TargetForecast(max(one.prior, PROBABILITY_BEFORE_FIT), one.left)
     return None
@@ -132,20 +132,20 @@ def _by_curves(one: _Judged, fitted: LossCurve) -> TargetForecast:
     curves = (_by_curve(one, fitted), _by_power_law(one.iterations, one.losses, one.target, one.end))
     probability = max(curve.probability for curve in curves)
     # the mean of both, weighed by their probabilities
-    total = max(sum(curve.probability for curve in curves), LEAST_WEIGHT)
+    total = max(sum(curve.probability for curve in curves), MIN_WEIGHT)
     until = sum(curve.probability * curve.iterations_left for curve in curves) / total
-    probability = min(max(probability, LEAST_PROBABILITY), LARGEST_PROBABILITY)
-    return TargetForecast(probability, min(max(until, LEAST_ITERATIONS), one.left))
+    probability = min(max(probability, MIN_PROBABILITY), MAX_PROBABILITY)
+    return TargetForecast(probability, min(max(until, MIN_ITERATIONS), one.left))
 
 
-_JUDGED: BatchCache[_Judged, TargetForecast] = BatchCache(_judge, MOST_REMEMBERED)
+_JUDGED: BatchCache[_Judged, TargetForecast] = BatchCache(_judge, MAX_REMEMBERED)
 
 
 def _by_curve(one: _Judged, curve: LossCurve) -> TargetForecast:
     """Forecast by SLAQ's curves, which have a floor."""
     final = curve.loss(one.end)
     deviation = final.deviation if math.isfinite(final.deviation) else abs(one.losses[-1] - one.target)
-    probability = _normal((one.target - final.value) / max(deviation, LEAST_DEVIATION)) if math.isfinite(final.value) else 0.0
+    probability = _normal((one.target - final.value) / max(deviation, MIN_DEVIATION)) if math.isfinite(final.value) else 0.0
     until = curve.reaches(one.target, one.iterations[-1])
     return TargetForecast(probability, min(until, one.left) if math.isfinite(until) and until > 0 else one.left)
 
@@ -161,13 +161,13 @@ def _by_power_law(iterations: tuple[float, ...], losses: tuple[float, ...], targ
     line = _line(x, y, weights)
     middle, level, slope, spread = line.x, line.y, line.slope, line.spread
     count = 1.0 / sum(weight**2 for weight in line.weights)  # of points, as if all weighed the same
-    residual = sum(map(mul, line.weights, line.squares)) * count / max(count - 2.0, LEAST_DEGREES)
+    residual = sum(map(mul, line.weights, line.squares)) * count / max(count - 2.0, MIN_DEGREES)
     ahead = math.log(end) - middle
     deviation = math.sqrt(residual * (1.0 + 1.0 / count + ahead**2 / (count * spread)))
-    probability = _normal((math.log(target) - level - slope * ahead) / max(deviation, LEAST_LOG_DEVIATION))
+    probability = _normal((math.log(target) - level - slope * ahead) / max(deviation, MIN_LOG_DEVIATION))
     if slope >= 0:
         return TargetForecast(probability, left)
-    until = math.exp(min(middle + (math.log(target) - level) / slope, LARGEST_LOG_ITERATIONS)) - done
+    until = math.exp(min(middle + (math.log(target) - level) / slope, MAX_LOG_ITERATIONS)) - done
     return TargetForecast(probability, min(max(until, 1.0), left))
 
 
@@ -188,9 +188,9 @@ def _at_mean_rate(iterations: tuple[float, ...], losses: tuple[float, ...], end:
 
 def _at_recent_slope(iterations: tuple[float, ...], losses: tuple[float, ...], end: float) -> float:
     """Return the loss at `end` if it fell on along a line through the recent reports, as steeply as their noise allows."""
-    recent = max(len(losses) // RECENT_PART, LEAST_RECENT)
+    recent = max(len(losses) // RECENT_PART, MIN_RECENT)
     seen = [(k, loss) for k, loss in zip(iterations, losses, strict=True) if math.isfinite(loss)][-recent:]
-    if len(seen) < LEAST_RECENT:
+    if len(seen) < MIN_RECENT:
         return -math.inf
     line = _line([k for k, _ in seen], [loss for _, loss in seen], [1.0] * len(seen))
     error = math.sqrt(sum(line.squares) / (len(seen) - 2) / (line.spread * len(seen)))

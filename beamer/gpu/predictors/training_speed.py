@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BATCH_CHANGE_GAIN = 0.05  # share by which another batch size must be better before a job changes: no less than fits may be off
-LEAST_SPEED = 1e-300  # iterations per second; keeps inverses finite
+MIN_SPEED = 1e-300  # iterations per second; keeps inverses finite
 SERVERS_PER_WORKER = (1, 2, 3)  # numbers of parameter servers that are tried
 
 
@@ -49,7 +49,7 @@ class TrainingSpeeds:
         if not len(rows):
             return bare
         return replace(
-            bare, typical_s=float(np.median(1.0 / np.maximum(bare.at(rows, np.ones(len(rows), np.int64)), LEAST_SPEED)))
+            bare, typical_s=float(np.median(1.0 / np.maximum(bare.at(rows, np.ones(len(rows), np.int64)), MIN_SPEED)))
         )
 
     def at(self, rows: Ints, gpus: Ints) -> Floats:
@@ -58,7 +58,7 @@ class TrainingSpeeds:
         rate = np.where(self.measured[rows], rate, gpus / self.typical_s)
         for place in np.nonzero(np.isin(rows, list(self.served)))[0].tolist() if self.served else ():
             row, count = int(rows[place]), int(gpus[place])
-            rate[place] = 1.0 / max(self._served_step_s(row, count, self.servers(row, count)), LEAST_SPEED)
+            rate[place] = 1.0 / max(self._served_step_s(row, count, self.servers(row, count)), MIN_SPEED)
         return np.asarray(rate)
 
     def servers(self, row: int, workers: int) -> int:

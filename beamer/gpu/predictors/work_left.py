@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 NOTHING: Floats = np.zeros(0)
-FEWEST_ENDED = 8  # jobs from which on their distribution is looked at: below, a single one would decide
-LEAST_SERVICE = 1e-9  # GPU-seconds; keeps ratios finite
+MIN_ENDED = 8  # jobs from which on their distribution is looked at: below, a single one would decide
+MIN_SERVICE = 1e-9  # GPU-seconds; keeps ratios finite
 ASSUMED_AS_MANY = 2.0  # ended jobs that the assumption "as much left as done" counts for beside those that took longer
 
 
@@ -39,7 +39,7 @@ class WorkLeft:
     def of(cls, ended: Sequence[float], running: Sequence[float]) -> "WorkLeft":
         """Estimate the distribution. ended: work of jobs that ended. running: work until now of those that have not."""
         done = np.sort(np.asarray(ended, np.float64))
-        if len(done) < FEWEST_ENDED:
+        if len(done) < MIN_ENDED:
             return cls(NOTHING, NOTHING, NOTHING, done)
         sizes, count = np.unique(done, return_counts=True)
         both = np.sort(np.concatenate((done, running)))
@@ -71,4 +71,4 @@ class WorkLeft:
         ahead = np.arange(len(self.sizes)) >= first[:, None]
         ends = np.where(ahead, alive[:, None] - self.survival, 0.0)
         service = np.where(ahead, self.service - before[:, None], 1.0)
-        return np.asarray((ends / np.maximum(service, LEAST_SERVICE)).max(axis=1))
+        return np.asarray((ends / np.maximum(service, MIN_SERVICE)).max(axis=1))

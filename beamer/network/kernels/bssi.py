@@ -26,7 +26,7 @@ from beamer.network.arrays import Floats, Ints
 from beamer.network.kernels.jit import kernel
 
 BLOCK = 64  # totals per block maximum
-LEAST_IMPROVEMENT = 1e-9  # relative, above what rounding makes of equal orders
+MIN_IMPROVEMENT = 1e-9  # relative, above what rounding makes of equal orders
 
 
 @kernel
@@ -195,7 +195,7 @@ def swap_neighbours(
                 value[swap] += weights[other] * _end(first, link, seconds, critical, served, neighbour, other)
                 for e in range(first[one], first[one + 1]):
                     neighbour[link[e]] = 0.0
-            if value[1] < value[0] * (1.0 - LEAST_IMPROVEMENT):
+            if value[1] < value[0] * (1.0 - MIN_IMPROVEMENT):
                 order[k], order[k + 1] = order[k + 1], order[k]
                 swapped = True
             for e in range(first[order[k]], first[order[k] + 1]):
@@ -207,7 +207,7 @@ def swap_neighbours(
 @kernel
 def move_one(weights: Floats, first: Ints, link: Ints, seconds: Floats, critical: Floats, links: int, order: Ints) -> bool:
     """Move one item of `order` to the position that lowers the weighted completion most; return False if none does."""
-    best = weighted_completion(weights, first, link, seconds, critical, links, order) * (1.0 - LEAST_IMPROVEMENT)
+    best = weighted_completion(weights, first, link, seconds, critical, links, order) * (1.0 - MIN_IMPROVEMENT)
     best_order = order.copy()
     better = False
     for a in range(len(order)):

@@ -19,10 +19,10 @@ from beamer.network.work import RemainingWork, remaining_work
 from beamer.studies.model import split_key
 
 EFFORT = 10_000  # variables of all programmes of one decision together: half a second, about
-LARGEST = EFFORT // 2  # variables of a programme that is solved at all
+MAX_VARIABLES = EFFORT // 2  # variables of a programme that is solved at all
 NEED_STEP = 0.01  # share of a job's full rate: needs are told apart in steps of this
 CHANGED = 0.1  # share by which an iteration has to take longer or shorter than planned for a new plan
-SHORTEST_S = 1e-6  # of a plan: what is over sooner needs none
+MIN_PLAN_S = 1e-6  # of a plan: what is over sooner needs none
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class BeamerPlan(NetworkPolicy[PlanState]):
     first: strict classes so share links over time, as the plan does at every moment.
 
     Which trials a declared rung will hold is drawn at random once per stage; where chances are known, it holds the likeliest.
-    Running stages of one item count as one. With more than `LARGEST` variables, items are served strictly one before another
-    instead.
+    Running stages of one item count as one. With more than `MAX_VARIABLES` variables, items are served strictly one before
+    another instead.
 
     programmes: solved per decision at most, fewer if they are large, see `EFFORT`.
     """
@@ -134,9 +134,9 @@ class BeamerPlan(NetworkPolicy[PlanState]):
         if searched:
             orders.append(in_turn(demand, urgent_first, work.items.links))
         largest = max(demand.variables(order) for order in orders)
-        if largest > LARGEST:
+        if largest > MAX_VARIABLES:
             return None
-        plans = [plan for order in orders if (plan := planned(demand, order)) is not None and plan.length_s >= SHORTEST_S]
+        plans = [plan for order in orders if (plan := planned(demand, order)) is not None and plan.length_s >= MIN_PLAN_S]
         if not plans:
             return None
         plan = min(plans, key=lambda one: one.cost)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from beamer.errors import InputError
 
-LARGEST_INTEGER = 2**31 - 1
-MOST_PORTS = 2**20
+MAX_INTEGER = 2**31 - 1
+MAX_PORTS = 2**20
 """Ports of a trace's switch: a hundred times what published traces have. A simulation keeps tables of all of them."""
-MOST_FLOWS = 2**24
+MAX_FLOWS = 2**24
 """Flows of a coflow: a shuffle among 4096 hosts. They take some hundred bytes each."""
 
 
@@ -31,7 +31,7 @@ class FieldReader:
         except StopIteration:
             raise self.error(name, None, "a value (the line ends before it)") from None
 
-    def integer(self, name: str, least: int, most: int = LARGEST_INTEGER) -> int:
+    def integer(self, name: str, least: int, most: int = MAX_INTEGER) -> int:
         """Read an integer from `least` to `most`. Raises `InputError`."""
         return self.as_integer(name, self.text(name), least, most)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from beamer.errors import InputError, nearest
 from beamer.sim.traces import coflow_benchmark, sincronia
-from beamer.sim.traces.fields import MOST_PORTS, FieldReader
+from beamer.sim.traces.fields import MAX_PORTS, FieldReader
 from beamer.sim.traces.model import Coflow, Trace
 
 FORMATS: dict[str, Callable[[FieldReader, int], Coflow]] = {
@@ -29,7 +29,7 @@ def read(path: Path, form: str) -> Trace:
     if not lines:
         raise InputError("trace", str(path), "a first line `ports coflows`")
     first, *others = lines
-    ports, count = first.integer("ports", 1, MOST_PORTS), first.integer("coflows", 0)
+    ports, count = first.integer("ports", 1, MAX_PORTS), first.integer("coflows", 0)
     first.end()
     if len(others) != count:
         raise first.error("coflows", count, f"{len(others)}, the lines that follow")

@@ -5,21 +5,21 @@ Sources and destinations are numbers of distinct ports. [https://github.com/sinc
 
 import numpy as np
 
-from beamer.sim.traces.fields import MOST_FLOWS, FieldReader
+from beamer.sim.traces.fields import MAX_FLOWS, FieldReader
 from beamer.sim.traces.model import MB, Coflow
-from beamer.studies.model import MOST_SECONDS, MOST_SYNC_BYTES
+from beamer.studies.model import MAX_SECONDS, MAX_SYNC_BYTES
 
 
 def parse(line: FieldReader, ports: int) -> Coflow:
     """Read one coflow, its ports as the file numbers them. Raises `InputError`."""
-    name, release_s = line.text("id"), line.amount("arrival", 1, 1000 * MOST_SECONDS) / 1000
-    flows = line.integer("flows", 1, MOST_FLOWS)
+    name, release_s = line.text("id"), line.amount("arrival", 1, 1000 * MAX_SECONDS) / 1000
+    flows = line.integer("flows", 1, MAX_FLOWS)
     sources, destinations = line.integer("sources", 1), line.integer("destinations", 1)
     src, dst, sizes = [], [], []
     for _ in range(flows):
         src.append(line.integer("source", 0, ports))
         dst.append(line.integer("destination", 0, ports))
-        sizes.append(line.amount("megabytes", MB, MOST_SYNC_BYTES))
+        sizes.append(line.amount("megabytes", MB, MAX_SYNC_BYTES))
     line.end()
     for field, stated, named in (("sources", sources, src), ("destinations", destinations, dst)):
         if stated != len(set(named)):

@@ -18,10 +18,10 @@ from beamer.errors import InputError, PlatformError, SilentError, TakenError
 from beamer.studies.events import EncodedEvent, Event, encode
 from beamer.studies.journal.location import Location
 from beamer.studies.journal.sessions import SILENT_S, WORK_S
-from beamer.studies.journal.store import MOST_TERM, Journal, JournalSnapshot
+from beamer.studies.journal.store import MAX_TERM, Journal, JournalSnapshot
 
-MOST_WAITING = 20_000  # events: some seconds' worth of what a controller takes in
-MOST_AT_ONCE = 2_000  # in a transaction, so that nobody waits for much more than his own
+MAX_WAITING_EVENTS = 20_000  # events: some seconds' worth of what a controller takes in
+MAX_TRANSACTION_EVENTS = 2_000  # in a transaction, so that nobody waits for much more than his own
 RETRY_S = 1.0  # after the journal could not be written
 KEEP_S = 0.5  # between signs of life where nothing is written
 CLOSING_S = 5.0  # that closing waits at most for what is left
@@ -80,7 +80,7 @@ class Batches:
         """Have an event written; return its length. Raises `PlatformError`, and takes nothing, while it cannot be in time."""
         if self._failure is not None:
             raise self._failure
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_WAITING_EVENTS:
             raise PlatformError(f"{len(self._waiting)} events wait to be written to the journal", "send them again later")
         encoded = encode(event)
         self._waiting.append(encoded)
@@ -114,8 +114,8 @@ class Batches:
 
         Raises `PlatformError` if it is found to have it no more, and `InputError` for a term that none can be.
         """
-        if least > MOST_TERM:
-            raise InputError("term", least, f"at most {MOST_TERM}")
+        if least > MAX_TERM:
+            raise InputError("term", least, f"at most {MAX_TERM}")
         self._least_term = max(self._least_term, least)
         await self._ask()
         return self.term
@@ -196,7 +196,7 @@ class Batches:
 
     async def _write_some(self) -> bool:
         """Write the events that wait now, or compact where none do; return whether that could be done."""
-        batch = [self._waiting[i] for i in range(min(len(self._waiting), MOST_AT_ONCE))]
+        batch = [self._waiting[i] for i in range(min(len(self._waiting), MAX_TRANSACTION_EVENTS))]
         asked = len(self._asked)
         step = self._compacting.popleft() if self._compacting and not batch else None
         is_heard = bool(batch) or self._keep_due

@@ -53,7 +53,7 @@ _EXPECTED = "a database that holds Beamer's journal or nothing"
 _REMEDY = "'beamer journal check' shows what is damaged, 'beamer journal repair' keeps what comes before it"
 _SIGNS_OF_DAMAGE = ("malformed", "no such table", "no such column", "already exists")  # the last: its version is gone
 
-MOST_TERM = 1 << 62  # beyond it numbers in which switches compare terms, of 64 bits, begin to wrap around
+MAX_TERM = 1 << 62  # beyond it numbers in which switches compare terms, of 64 bits, begin to wrap around
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ class Journal:
         return self._head.term
 
     def raise_term(self, least: int) -> None:
-        """Make the term of this writer, and so of all later ones, at least `least`, if that is not above `MOST_TERM`."""
-        if least > MOST_TERM:
-            raise InputError("term", least, f"at most {MOST_TERM}")
+        """Make the term of this writer, and so of all later ones, at least `least`, if that is not above `MAX_TERM`."""
+        if least > MAX_TERM:
+            raise InputError("term", least, f"at most {MAX_TERM}")
         if least > self.term:
             self._write_head(Head(self.head, least))
 
@@ -220,7 +220,7 @@ class Journal:
 
         least_term: of the writers from now on where it is not known which ones there have been, more than any of these had.
         """
-        head = Head(link, self.term or min(max(self._stored_term(), least_term), MOST_TERM))
+        head = Head(link, self.term or min(max(self._stored_term(), least_term), MAX_TERM))
         with self._reporting(), self._writing(WORK_S) as connection:
             connection.execute(_EVENTS.delete().where(_EVENTS.c.number > link.number))
             connection.execute(_HEAD.delete())

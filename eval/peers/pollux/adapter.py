@@ -16,7 +16,7 @@ from eval.peers.contender import UNKNOWN_END, PeerContender
 from eval.peers.job_record import JobRecord
 
 RESTART_S = 30.0  # seconds without progress after any change of GPUs, the first included: fixed in the simulator
-MOST_GPUS = 64  # of a job: the simulator's own limit, beyond which it has no step times
+MAX_GPUS = 64  # of a job: the simulator's own limit, beyond which it has no step times
 GROWTH = 2  # times the most GPUs a job was measured on that it may have next: a rule of the simulator's jobs
 LOSS_BEFORE_EPOCH = 1.0  # of a job without any metric yet: nothing learnt
 PERCENT_ABOVE = 1.5  # metrics that ever exceed this are percentages, the others shares
@@ -90,7 +90,7 @@ class PolicyInSimulator:
         free = self._free(job)
         gpus = 1 if self._contender.sizes == "free" else int(job.target_num_replicas)
         largest = int(app.max_batch_size if free else batch_size)
-        most = min(MOST_GPUS, max(largest // int(app.min_local_bsz), gpus))
+        most = min(MAX_GPUS, max(largest // int(app.min_local_bsz), gpus))
         if self._contender.sizes == "free":
             most = min(most, max(GROWTH * job.max_profiled_replicas, 1))
         if app.name == "ncf":

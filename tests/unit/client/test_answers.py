@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from beamer.client import Client, outbox
-from beamer.client.transport import MOST_ANSWER_BYTES, Transport
+from beamer.client.transport import MAX_ANSWER_BYTES, Transport
 from tests.support.fake_controller import PATIENCE_S, FakeBeamer, raw_server, warnings
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -191,7 +191,7 @@ def test_an_answer_without_end_takes_bounded_memory(kind: str) -> None:
     with raw_server(answer) as url:
         ended = subprocess.run([sys.executable, "-c", MEMORY, url], capture_output=True, text=True, check=True, timeout=60)
     assert len(asked) > 2, "it was not tried again"
-    assert int(ended.stdout) * 1024 < 8 * MOST_ANSWER_BYTES
+    assert int(ended.stdout) * 1024 < 8 * MAX_ANSWER_BYTES
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
@@ -226,7 +226,7 @@ def test_one_request_that_the_controller_fails_at_stops_no_other_and_is_not_give
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, heals: bool
 ) -> None:
     monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 0.005)
-    monkeypatch.setattr(outbox, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(outbox, "MAX_PAUSE_S", 0.01)
     monkeypatch.setattr(outbox, "ASIDE_PAUSE_S", 0.05)
     asked: list[bytes] = []
     healed = threading.Event()
@@ -289,7 +289,7 @@ def test_what_fails_once_the_client_is_closed_says_nothing_more(
 
 
 def test_a_new_request_does_not_wait_for_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "LONGEST_PAUSE_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(outbox, "MAX_PAUSE_S", 10 * PATIENCE_S)
     fails = threading.Event()
     asked: list[bytes] = []
 
@@ -313,7 +313,7 @@ def test_a_new_request_does_not_wait_for_one_that_fails(monkeypatch: pytest.Monk
 
 def test_a_controller_that_fails_at_everything_is_not_asked_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 10 * PATIENCE_S)
-    monkeypatch.setattr(outbox, "LONGEST_PAUSE_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(outbox, "MAX_PAUSE_S", 10 * PATIENCE_S)
     asked: list[bytes] = []
 
     def answer(connection: socket.socket, request: bytes) -> None:

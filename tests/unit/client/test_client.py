@@ -328,10 +328,10 @@ def test_different_refusals_of_one_trial_are_all_logged_within_bounds(
     trial.finish()
     assert client.flush(PATIENCE_S)
     assert [line[-8:] for line in warnings(caplog)] == ["reason 0", "reason 1", "reason 2"]
-    for attempt in range(2 * refusals.MOST_REASONS):
+    for attempt in range(2 * refusals.MAX_REASONS):
         trial.start(["h1"], attempt=str(attempt))
     assert client.flush(PATIENCE_S)
-    assert len(warnings(caplog)) == 3 + refusals.MOST_REASONS
+    assert len(warnings(caplog)) == 3 + refusals.MAX_REASONS
 
 
 def test_that_another_run_has_replaced_this_one_is_logged_once(

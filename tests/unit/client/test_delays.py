@@ -111,7 +111,7 @@ def test_trials_that_are_not_known_yet_delay_no_other_trial_of_their_stage(
 def test_a_controller_that_is_away_for_long_fills_no_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(outbox, "MOST_WAITING", 100)
+    monkeypatch.setattr(outbox, "MAX_WAITING_REQUESTS", 100)
     client = Client(NOBODY)
     for number in range(1000):
         with client.study("s").trial(f"t{number}") as trial:
@@ -124,7 +124,7 @@ def test_a_controller_that_is_away_for_long_fills_no_memory(
 
 
 def test_what_is_dropped_is_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "MOST_WAITING", 10)
+    monkeypatch.setattr(outbox, "MAX_WAITING_REQUESTS", 10)
     client = Client(NOBODY)
     called: list[int] = []
 
@@ -142,8 +142,8 @@ def test_what_is_remembered_of_refusals_is_bounded(
     beamer: FakeBeamer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(outbox, "UNKNOWN_TRIES", 0)
-    monkeypatch.setattr(outbox, "MOST_UNKNOWN", 5)
-    monkeypatch.setattr(refusals, "MOST_KINDS", 10)
+    monkeypatch.setattr(outbox, "MAX_UNKNOWN_NAMES", 5)
+    monkeypatch.setattr(refusals, "MAX_KINDS", 10)
     beamer.answer = lambda method, path: (404, refusal("x" * 10_000))
     client = Client(beamer.url, timeout_s=PATIENCE_S)
     for number in range(50):

@@ -147,7 +147,7 @@ def test_a_defect_ends_the_lease_alone(path: Path, monkeypatch: pytest.MonkeyPat
 FORKING = """
 import os, random, socket, sys, time
 from beamer.client import lease
-lease.CONNECT_S, lease.FIRST_PAUSE_S, lease.LONGEST_PAUSE_S = 20.0, 0.001, 0.002
+lease.CONNECT_S, lease.FIRST_PAUSE_S, lease.MAX_PAUSE_S = 20.0, 0.001, 0.002
 held = lease.attach("s", "t", 0, path=sys.argv[1])
 rng = random.Random(7)
 def sockets():

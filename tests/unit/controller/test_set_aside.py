@@ -20,7 +20,7 @@ from beamer.studies.tracker import Tracker
 from beamer.units import frame_bytes
 from controller.http.responses import plan_response, trial_response
 from controller.runtime import Runtime
-from controller.set_aside import MOST_TRIES, Group, culprits
+from controller.set_aside import MAX_TRIES, Group, culprits
 from controller.testing import SwitchesInMemory
 from topologies.single import build
 
@@ -68,7 +68,7 @@ class Policy:
 def test_exactly_those_that_fail_are_found(bad: set[str]) -> None:
     policy = Policy(frozenset(bad))
     assert policy.culprits() == bad
-    assert policy.asked <= MOST_TRIES
+    assert policy.asked <= MAX_TRIES
 
 
 def test_one_culprit_takes_as_many_tries_as_the_halvings_twice() -> None:
@@ -83,7 +83,7 @@ def test_of_those_that_fail_only_together_the_others_are_planned(together: tuple
     found = policy.culprits()
     assert found
     assert policy(ALL - found)
-    assert policy.asked <= MOST_TRIES + 1
+    assert policy.asked <= MAX_TRIES + 1
 
 
 def test_where_many_fail_the_tries_are_bounded_and_some_are_planned() -> None:
@@ -91,7 +91,7 @@ def test_where_many_fail_the_tries_are_bounded_and_some_are_planned() -> None:
     found = policy.culprits()
     assert found >= policy.bad
     assert found != ALL
-    assert policy.asked <= MOST_TRIES
+    assert policy.asked <= MAX_TRIES
 
 
 def test_a_policy_that_always_fails_has_no_culprit() -> None:

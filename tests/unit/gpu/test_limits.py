@@ -11,7 +11,7 @@ from beamer.gpu.driver import SearchDriver
 from beamer.gpu.engine import Observed, RunState
 from beamer.gpu.events import ReportRefused, RunFailed
 from beamer.gpu.limits import RunLimits
-from beamer.gpu.model import LARGEST_LOSS, Costs, Node, Report, Request
+from beamer.gpu.model import MAX_LOSS, Costs, Node, Report, Request
 from beamer.gpu.policies import gpu_policy
 from beamer.gpu.tuners import NoTuner
 from beamer.studies.events import Event, StudyRegistered, TrialEnded, decode, encode
@@ -186,7 +186,7 @@ def test_several_jobs_that_never_report_do_not_keep_the_gpus_from_others_either(
     assert search.run(10_000.0) == {"s/g": F, "s/h": F}
 
 
-@pytest.mark.parametrize("loss", [-1e308, -2 * LARGEST_LOSS, 2 * LARGEST_LOSS])
+@pytest.mark.parametrize("loss", [-1e308, -2 * MAX_LOSS, 2 * MAX_LOSS])
 def test_a_loss_beyond_32_bits_is_an_overflow(loss: float) -> None:
     search = Search({"a": Flaw(lies=Report(0.0, 1.0, loss, 1.0))}, RunLimits())
     search.run()

@@ -20,7 +20,7 @@ from hostagent.agent import Agent, AgentOptions
 from hostagent.attach import listening
 from hostagent.desired import DesiredState
 from hostagent.enforce import PollResult
-from hostagent.limits import MOST_MESSAGE_BYTES
+from hostagent.limits import MAX_MESSAGE_BYTES
 from hostagent.state import StateDirectory
 from hostagent.testing import FakeController
 
@@ -316,7 +316,7 @@ def test_a_message_that_is_too_large_ends_the_connection_alone(
     with serving(enforcer, controller, tmp_path, monkeypatch):
         assert controller.applied(assign(1)).error is None
         after = len(controller.received)
-        controller.send(" " * (MOST_MESSAGE_BYTES + 1))
+        controller.send(" " * (MAX_MESSAGE_BYTES + 1))
         assert controller.wait(Hello, after=after).generation == 1
         assert controller.applied(assign(2)).error is None
     assert not enforcer.expired

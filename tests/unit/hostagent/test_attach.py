@@ -22,7 +22,7 @@ from beamer.client import lease as client
 from beamer.client.lease import AgentLease, attach, describe_process
 from beamer.errors import InputError
 from beamer.network.protocol import WorkerLease
-from beamer.studies.model import MOST_RANK, Process
+from beamer.studies.model import MAX_RANK, Process
 from hostagent import attach as module
 from hostagent.attach import AttachServer, listening, parse_request
 from hostagent.procfs import Procfs
@@ -211,7 +211,7 @@ def test_a_process_that_can_be_no_worker_is_refused(
         (json.dumps({"study": "s", "trial": "t"}).encode() + b"\n", "rank"),
         (json.dumps(REQUEST | {"rank": -1}).encode() + b"\n", "rank"),
         (json.dumps(REQUEST | {"rank": "0"}).encode() + b"\n", "rank"),
-        (json.dumps(REQUEST | {"rank": MOST_RANK + 1}).encode() + b"\n", "rank"),
+        (json.dumps(REQUEST | {"rank": MAX_RANK + 1}).encode() + b"\n", "rank"),
         (json.dumps(REQUEST | {"study": "a/b"}).encode() + b"\n", "study"),
         (json.dumps(REQUEST | {"run": ""}).encode() + b"\n", "run"),
         (json.dumps(REQUEST | {"pid": 5}).encode() + b"\n", "pid"),
@@ -248,7 +248,7 @@ def test_connections_are_bounded_for_each_user(served: Served, path: Path) -> No
 
 
 def test_a_few_users_do_not_keep_the_others_out(served: Served, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module.MOST_CONNECTIONS >= 8 * module.MOST_PER_USER
+    assert module.MAX_CONNECTIONS >= 8 * module.MAX_PER_USER
     credentials = module._CREDENTIALS
     uid = 1
 
@@ -363,7 +363,7 @@ def test_an_agent_that_runs_out_of_descriptors_recovers(path: Path) -> None:
             agent.kill()
 
 
-@pytest.mark.parametrize(("hard", "most"), [(resource.RLIM_INFINITY, module.MOST_CONNECTIONS), (4096, 1792), (64, 16)])
+@pytest.mark.parametrize(("hard", "most"), [(resource.RLIM_INFINITY, module.MAX_CONNECTIONS), (4096, 1792), (64, 16)])
 def test_connections_are_no_more_than_descriptors_allow(
     path: Path, monkeypatch: pytest.MonkeyPatch, hard: int, most: int
 ) -> None:
@@ -513,7 +513,7 @@ def test_a_process_describes_itself_as_its_agent_would_find_it(tmp_path: Path) -
     assert describe_process(7, tmp_path) == Process(7, 0, 0), "without /proc nothing is known"
 
 
-@pytest.mark.parametrize("rank", [0, MOST_RANK])
+@pytest.mark.parametrize("rank", [0, MAX_RANK])
 def test_a_request_is_what_was_said(rank: int) -> None:
     request = parse_request(json.dumps(REQUEST | {"rank": rank, "run": "7"}).encode()).message
     assert request is not None

@@ -47,7 +47,7 @@ async def serve_and_close(connection: ServerConnection) -> None:
 
 
 async def send_too_much(connection: ServerConnection) -> None:
-    await connection.send(bytes(module.MOST_MESSAGE_BYTES + 1))
+    await connection.send(bytes(module.MAX_MESSAGE_BYTES + 1))
     await connection.wait_closed()
 
 

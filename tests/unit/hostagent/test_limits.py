@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from beamer.errors import MOST_SHOWN, InputError
+from beamer.errors import MAX_SHOWN, InputError
 from beamer.network.protocol import Assignment, LocalWorker, Port
 from beamer.studies.model import Process
 from hostagent import attach
 from hostagent.desired import desired_state, generation_of, parse_message
 from hostagent.limits import (
-    MOST_CLASSES,
-    MOST_CONNECTIONS,
-    MOST_MESSAGE_BYTES,
-    MOST_PORTS,
-    MOST_RATE_BPS,
-    MOST_WORKERS,
+    MAX_CLASSES,
+    MAX_CONNECTIONS,
+    MAX_MESSAGE_BYTES,
+    MAX_PORTS,
+    MAX_RATE_BPS,
+    MAX_WORKERS,
     check_shape,
 )
-from hostagent.tree import MOST_CAPPED, cap_ids
+from hostagent.tree import MAX_CAPPED, cap_ids
 
 PORT = Port(interface="e0", rate_bps=20_000_000, classify="mark")
 WORKER = LocalWorker(job="s/t", rank=0, process=Process(2), klass=2)
@@ -46,7 +46,7 @@ def assignment(**fields: object) -> Assignment:
         ({"queues": 10**30}, "queues"),
         ({"unregistered_share": float("nan")}, "unregistered_share"),
         ({"ports": (PORT, PORT)}, "every interface once"),
-        ({"ports": (port(rate_bps=MOST_RATE_BPS + 1),)}, "rate_bps"),
+        ({"ports": (port(rate_bps=MAX_RATE_BPS + 1),)}, "rate_bps"),
         ({"ports": (port(rate_bps=10**4000),)}, "rate_bps"),
         ({"ports": (port(rate_bps=-1),)}, "rate_bps"),
         ({"ports": (port(frame_bytes=2**40),)}, "frame_bytes"),
@@ -59,22 +59,22 @@ def assignment(**fields: object) -> Assignment:
         ({"workers": (worker(process=Process(-5)),)}, "pid"),
         ({"workers": (worker(job="j" * 128),)}, "job"),
         ({"workers": (worker(job="a\nb"),)}, "job"),
-        ({"workers": tuple(worker(rank=rank) for rank in range(MOST_WORKERS + 1))}, "workers"),
-        ({"workers": tuple(worker(job=f"s/{n}", cap_bps=100) for n in range(MOST_CAPPED + 1))}, "cap_bps"),
-        ({"ports": tuple(port(interface=f"e{n}") for n in range(MOST_PORTS + 1))}, "ports"),
+        ({"workers": tuple(worker(rank=rank) for rank in range(MAX_WORKERS + 1))}, "workers"),
+        ({"workers": tuple(worker(job=f"s/{n}", cap_bps=100) for n in range(MAX_CAPPED + 1))}, "cap_bps"),
+        ({"ports": tuple(port(interface=f"e{n}") for n in range(MAX_PORTS + 1))}, "ports"),
         (
             {
                 "ports": tuple(port(interface=f"e{n}") for n in range(100)),
                 "workers": tuple(worker(job=f"s/{n}", cap_bps=100) for n in range(1000)),
             },
-            f"at most {MOST_CLASSES} classes",
+            f"at most {MAX_CLASSES} classes",
         ),
     ],
 )
 def test_numbers_out_of_bounds_are_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named) as caught:
         desired_state(assignment(**fields))
-    assert len(str(caught.value)) < MOST_SHOWN + 200
+    assert len(str(caught.value)) < MAX_SHOWN + 200
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "a\nb", "a\0b", "a:b", "x" * 16, "é" * 8, "../../etc"])
@@ -89,27 +89,27 @@ def test_what_can_be_an_interface_is_taken(name: str) -> None:
 
 
 def test_the_largest_assignments_are_taken() -> None:
-    workers = tuple(worker(job=f"s/{n}", cap_bps=100) for n in range(MOST_CAPPED))
-    state = desired_state(assignment(ports=(port(rate_bps=MOST_RATE_BPS),), workers=workers))
-    assert len(state.trees["e0"].classes) == MOST_CAPPED + 10
-    assert len(set(cap_ids(f"s/{n}" for n in range(MOST_CAPPED)).values())) == MOST_CAPPED
-    everything = tuple(worker(rank=rank, process=Process(2**22, 2**40, 2**32, 2**31, True)) for rank in range(MOST_WORKERS))
+    workers = tuple(worker(job=f"s/{n}", cap_bps=100) for n in range(MAX_CAPPED))
+    state = desired_state(assignment(ports=(port(rate_bps=MAX_RATE_BPS),), workers=workers))
+    assert len(state.trees["e0"].classes) == MAX_CAPPED + 10
+    assert len(set(cap_ids(f"s/{n}" for n in range(MAX_CAPPED)).values())) == MAX_CAPPED
+    everything = tuple(worker(rank=rank, process=Process(2**22, 2**40, 2**32, 2**31, True)) for rank in range(MAX_WORKERS))
     connection = {"job": "s/t", "rank": 2**31 - 1, "local_ip": "100.100.100.100", "local_port": 60000}
     connections = [connection | {"remote_ip": "100.100.100.100", "remote_port": 60000}] * 16_000
     frame = assignment(workers=everything, connections=connections).model_dump_json()
-    assert len(frame) < MOST_MESSAGE_BYTES
+    assert len(frame) < MAX_MESSAGE_BYTES
     message = parse_message(frame).message
     assert isinstance(message, Assignment)
     assert desired_state(message).assignment.workers == everything
 
 
 def test_as_many_workers_are_taken_as_can_attach() -> None:
-    assert MOST_WORKERS >= attach.MOST_CONNECTIONS
+    assert MAX_WORKERS >= attach.MAX_CONNECTIONS
 
 
 FULL = {
     "workers": '{"workers": [' + ",".join(["0"] * 1_000_000) + "]}",
-    "connections": '{"connections": [' + ",".join(["{}"] * (MOST_CONNECTIONS + 1)) + "]}",
+    "connections": '{"connections": [' + ",".join(["{}"] * (MAX_CONNECTIONS + 1)) + "]}",
     "keys": "{" + ",".join(f'"{n}":0' for n in range(300_000)) + "}",
     "keys within": '{"workers": [{"process": {' + ",".join(f'"{n}":0' for n in range(300_000)) + "}}]}",
 }
@@ -131,7 +131,7 @@ def test_a_message_full_of_what_is_wrong_is_refused_without_a_finding_for_each(f
 def test_what_is_no_object_is_quoted_in_short(frame: str | bytes) -> None:
     with pytest.raises(InputError, match="message") as caught:
         check_shape(frame)
-    assert len(str(caught.value)) < MOST_SHOWN
+    assert len(str(caught.value)) < MAX_SHOWN
 
 
 @pytest.mark.parametrize(

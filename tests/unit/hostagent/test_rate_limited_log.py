@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from beamer.errors import MOST_SHOWN
+from beamer.errors import MAX_SHOWN
 from hostagent import rate_limited_log as module
 from hostagent.rate_limited_log import RateLimitedLog
 
@@ -45,7 +45,7 @@ def test_few_texts_of_a_kind_are_logged_whatever_they_say(
     for number in range(1000):
         limited.add("assignment", f"{number}")
     limited.add("marks", "refused")
-    assert len(caplog.messages) == module._MOST_TEXTS + 1
+    assert len(caplog.messages) == module._MAX_TEXTS + 1
 
 
 def test_what_was_over_is_logged_again(limited: RateLimitedLog, caplog: pytest.LogCaptureFixture) -> None:
@@ -58,4 +58,4 @@ def test_what_was_over_is_logged_again(limited: RateLimitedLog, caplog: pytest.L
 
 def test_a_long_text_is_cut_off(limited: RateLimitedLog, caplog: pytest.LogCaptureFixture) -> None:
     limited.add("assignment", "x" * 10**6)
-    assert len(caplog.messages[0]) < MOST_SHOWN + 100
+    assert len(caplog.messages[0]) < MAX_SHOWN + 100

@@ -242,7 +242,7 @@ def test_a_table_that_is_closed_holds_nothing(table: SocketTable, peer: Peer) ->
 
 @may_hold
 def test_so_many_are_on_their_way_at_once(table: SocketTable, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_DRAINING", 3)
+    monkeypatch.setattr(module, "MAX_DRAINING", 3)
     assign(table)
     peer.under_way = 50
     assert assign(table, Mark(3, 11)) == 4

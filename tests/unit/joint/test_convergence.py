@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from beamer.joint.convergence import CONVERGED, LEAST_POINTS, converged_step
+from beamer.joint.convergence import CONVERGED, MIN_POINTS, converged_step
 from beamer.network.forecasts import LossHistory, Point
 
 
@@ -32,8 +32,6 @@ def test_one_that_has_converged_has_nothing_left() -> None:
     assert found <= 2000
 
 
-@pytest.mark.parametrize(
-    "points", [(), losses(LEAST_POINTS - 1), losses(200, falls=False), losses(200, noise=0.1, falls=False)]
-)
+@pytest.mark.parametrize("points", [(), losses(MIN_POINTS - 1), losses(200, falls=False), losses(200, noise=0.1, falls=False)])
 def test_losses_that_do_not_tell_give_no_forecast(points: tuple[Point, ...]) -> None:
     assert converged_step(points) is None

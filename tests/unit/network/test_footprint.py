@@ -12,7 +12,7 @@ import pytest
 
 from beamer.network.collectives import COLLECTIVES, phases
 from beamer.network.fabric import Fabric
-from beamer.network.footprint import MOST_REMEMBERED, Footprint, Footprints, phase_loads, phase_seconds
+from beamer.network.footprint import MAX_REMEMBERED, Footprint, Footprints, phase_loads, phase_seconds
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import star, two_spines
@@ -157,10 +157,10 @@ def test_workers_are_not_hashed_again() -> None:
 def test_the_footprints_asked_for_last_are_kept() -> None:
     known = Footprints(LEAF_SPINE)
     often = known.of(job("12"), 0)
-    for size in range(1, MOST_REMEMBERED + 100):
+    for size in range(1, MAX_REMEMBERED + 100):
         known.of(job("12", sync_bytes=size), 0)
         assert known.of(job("12"), 0) is often
-    assert len(known._known) == MOST_REMEMBERED
+    assert len(known._known) == MAX_REMEMBERED
 
 
 def test_loads_in_another_unit_follow_the_same_paths() -> None:

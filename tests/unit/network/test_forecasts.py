@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from beamer.network.estimates import Source, Sourced
-from beamer.network.forecasts import FIT_GROWTH, FIT_PERIOD_S, FIT_STEPS, MOST_FITS, Point
+from beamer.network.forecasts import FIT_GROWTH, FIT_PERIOD_S, FIT_STEPS, MAX_PERIOD_FITS, Point
 from beamer.studies.events import (
     Progressed,
     StudyRegistered,
@@ -91,7 +91,7 @@ def test_trials_that_report_at_once_are_forecast_one_after_the_other() -> None:
             site.take(Progressed(step * FIT_PERIOD_S, trial, step, 1 / step + i))
         before = set(asked)
         site.ledger.views(site.tracker)
-        assert len(set(asked) - before) <= 2 * MOST_FITS
+        assert len(set(asked) - before) <= 2 * MAX_PERIOD_FITS
     histories = site.ledger.forecasts.histories.values()
     assert all(history.fitted for history in histories)
     # None is left out for those that report before it.
@@ -100,12 +100,12 @@ def test_trials_that_report_at_once_are_forecast_one_after_the_other() -> None:
 
 def test_a_study_that_begins_anew_or_a_trial_that_ends_waits_for_no_forecast() -> None:
     site = Site(forecast)
-    trials = [site.start(f"{study}/{i}") for study in "st" for i in range(MOST_FITS)]
+    trials = [site.start(f"{study}/{i}") for study in "st" for i in range(MAX_PERIOD_FITS)]
     for trial in trials:
         site.take(Progressed(1.0, trial, 1, 1.0))
-    assert list(site.ledger.forecasts.waiting) == trials[MOST_FITS:]
+    assert list(site.ledger.forecasts.waiting) == trials[MAX_PERIOD_FITS:]
     site.take(TrialEnded(2.0, trials[-1], TrialStatus.KILLED))
-    assert list(site.ledger.forecasts.waiting) == trials[MOST_FITS:-1]
+    assert list(site.ledger.forecasts.waiting) == trials[MAX_PERIOD_FITS:-1]
     site.take(StudyRegistered(3.0, "t", run="2", barriers=False))
     assert not site.ledger.forecasts.waiting
 

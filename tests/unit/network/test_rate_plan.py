@@ -225,7 +225,7 @@ def test_jobs_without_traffic_or_work_are_planned_too() -> None:
 
 
 def test_what_is_too_large_to_plan_is_served_one_item_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("beamer.network.policies.beamer_plan.LARGEST", 1)
+    monkeypatch.setattr("beamer.network.policies.beamer_plan.MAX_VARIABLES", 1)
     long = study("a", job("a", "x", iterations=50), job("a", "y", iterations=50))
     _, order, wake_at = served(BeamerPlan(), PlanState(), 0.0, long, study("b", job("b", "z")))
     assert order == ["b/z", "a/x", "a/y"]

@@ -28,7 +28,7 @@ from beamer.studies.events import (
     WorkerDetached,
 )
 from beamer.studies.model import (
-    MOST_STEPS,
+    MAX_STEPS,
     EndReason,
     Process,
     Profile,
@@ -149,7 +149,7 @@ def test_an_unknown_host_is_answered_with_the_nearest(tracker: Tracker) -> None:
         (TrialRegistered(9, "vision", "a/b"), "trial"),
         (TrialRegistered(9, "vision", "u", 0), "budget"),
         (TargetSet(9, TRIAL, 0), "step"),
-        (TargetSet(9, TRIAL, MOST_STEPS + 1), "step"),
+        (TargetSet(9, TRIAL, MAX_STEPS + 1), "step"),
         (AttemptStarted(9, TRIAL, "", WORKERS), "attempt"),
         (AttemptEnded(9, TRIAL, "first", EndReason.MOVED), "reason"),
         (WorkerAttached(9, TRIAL, 0, Process(1)), "pid"),

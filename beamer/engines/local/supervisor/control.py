@@ -15,13 +15,13 @@ from pathlib import Path
 from beamer.engines.local.supervisor import groups, messages, store
 from beamer.engines.local.supervisor.messages import Refused, SupervisorAnswer, SupervisorRequest
 from beamer.errors import InputError
-from beamer.log_limit import DIFFERENCES_AGAIN_S, MOST_DIFFERENCES, VariedLogLimit
+from beamer.log_limit import DIFFERENCES_AGAIN_S, MAX_DIFFERENCES, VariedLogLimit
 from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 
 RETRY_S = 0.01
 
 log = logging.getLogger("beamer.engines.local")
-_unused = VariedLogLimit(MOST_DIFFERENCES, DIFFERENCES_AGAIN_S)  # what is not used of newer supervisors' answers
+_unused = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)  # what is not used of newer supervisors' answers
 
 
 class Unreachable(Exception):  # the absence of an answer

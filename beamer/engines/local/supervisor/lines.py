@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from beamer.engines.local.pattern import MOST_SHOWN, ProgressPattern
+from beamer.engines.local.pattern import MAX_SHOWN, ProgressPattern
 from beamer.engines.local.supervisor.numbers import (
     PLACEHOLDERS,
     as_json,
@@ -19,7 +19,7 @@ from beamer.engines.local.supervisor.numbers import (
 from beamer.errors import InputError, shortened
 
 EXAMPLE = '{"iteration": 12, "loss": 0.5}'
-LONGEST_LINE = 1 << 16
+MAX_LINE = 1 << 16
 """Bytes of a line that are read."""
 _STEPS = ("iteration", "samples")
 _NAMES = (*_STEPS, "loss")
@@ -53,8 +53,8 @@ class PrintedLine:
     def shown(self) -> str:
         """What is shown of it in a message."""
         if self.head:
-            return f"{self.head.lstrip()[:MOST_SHOWN]}... ({self.length} bytes)"
-        return shortened(self.text.strip(), MOST_SHOWN)
+            return f"{self.head.lstrip()[:MAX_SHOWN]}... ({self.length} bytes)"
+        return shortened(self.text.strip(), MAX_SHOWN)
 
 
 class RefusedLine(InputError):
@@ -97,7 +97,7 @@ def _json(line: PrintedLine) -> Mapping[str, Any] | None:
     if not (line.head or line.text).lstrip().startswith("{"):
         return None
     if line.head:
-        raise _unparsed(InputError("a line of progress", line.shown, f"at most {LONGEST_LINE} bytes"), line.head + line.text)
+        raise _unparsed(InputError("a line of progress", line.shown, f"at most {MAX_LINE} bytes"), line.head + line.text)
     try:
         try:
             values = json.loads(line.text)
@@ -158,7 +158,7 @@ def _line(values: Mapping[str, Any]) -> ProgressLine:
 def _required(values: Mapping[str, Any], name: str) -> float:
     read = _number(values.get(name))
     if read is None:
-        shown = values.get(name) if name in values else f"a line without it: {shortened(json.dumps(values), MOST_SHOWN)}"
+        shown = values.get(name) if name in values else f"a line without it: {shortened(json.dumps(values), MAX_SHOWN)}"
         raise InputError(name, shown, f"a number, as in {EXAMPLE}")
     return read
 

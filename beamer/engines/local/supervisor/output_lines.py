@@ -3,7 +3,7 @@
 import re
 from collections import deque
 
-from beamer.engines.local.supervisor.lines import LONGEST_LINE, PrintedLine
+from beamer.engines.local.supervisor.lines import MAX_LINE, PrintedLine
 
 HEAD = 1 << 12
 """Bytes of the beginning of a line that is too long, which are kept beside its end."""
@@ -24,7 +24,7 @@ class OutputLines:
         return bool(self._waiting)
 
     def add(self, data: bytes) -> None:
-        """Take in what was read; of a line without an end no more than `LONGEST_LINE` and its beginning are kept."""
+        """Take in what was read; of a line without an end no more than `MAX_LINE` and its beginning are kept."""
         first, *others = _SEPARATORS.split(data)
         self._extend(first)
         for part in others:
@@ -35,7 +35,7 @@ class OutputLines:
         """End the line that has not ended, and return whether there was one."""
         is_one = bool(self._rest)
         if self._rest:
-            is_long = self._length > LONGEST_LINE
+            is_long = self._length > MAX_LINE
             text = _CUT.sub(b"", self._rest) if is_long else self._rest  # it may begin in the middle of a number
             self._waiting.append(PrintedLine(_text(text), _text(self._head) if is_long else "", self._length))
         self._rest, self._head, self._length = b"", b"", 0
@@ -47,7 +47,7 @@ class OutputLines:
 
     def _extend(self, part: bytes) -> None:
         self._head += part[: HEAD - len(self._head)]
-        self._rest = (self._rest + part)[-LONGEST_LINE:]
+        self._rest = (self._rest + part)[-MAX_LINE:]
         self._length += len(part)
 
 

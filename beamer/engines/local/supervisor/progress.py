@@ -16,7 +16,7 @@ from typing import Annotated
 from beamer.engines.local.supervisor.lines import ProgressLine
 from beamer.errors import InputError
 from beamer.protocol_version import Since
-from beamer.studies.model import MOST_STEPS
+from beamer.studies.model import MAX_STEPS
 
 ROUNDING = 1e-9  # of a multiple of the iterations between two reports
 UNKNOWN = -1.0
@@ -206,7 +206,7 @@ class Meter:
     def _farthest(self) -> tuple[float, float]:
         """The steps to the target, and how many more there may be."""
         least_scale = min(self._scale, 1.0)  # in steps of a smaller batch the same way is more of them
-        target = self._iterations / least_scale if self._iterations else float(MOST_STEPS)
+        target = self._iterations / least_scale if self._iterations else float(MAX_STEPS)
         return target, max(self._distance, float(self._every))
 
     def _is_possible(self, step: float, in_samples: bool) -> bool:

@@ -18,9 +18,9 @@ from beamer.engines.local.supervisor.output_lines import OutputLines
 from beamer.errors import shortened
 
 LAST_LINES = 12
-MOST_KEPT = 4096
+MAX_LINE_CHARACTERS = 4096
 """Characters of each of the last lines."""
-MOST_READ = 1 << 20
+MAX_READ_BYTES = 1 << 20
 """Bytes that are taken from a pipe at a time: a program that never stops printing must not have its supervisor to itself."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -44,7 +44,7 @@ class Rank:
         self.has_ended = False
         self._lines: dict[int, OutputLines] = {}
         self._read_out: set[int] = set()  # pipes that were empty after its end, however much others write into them later
-        self._left = MOST_READ  # bytes that are read after its end
+        self._left = MAX_READ_BYTES  # bytes that are read after its end
         self.pipes: dict[int, bool] = {}
         for pipe, is_error in ((process.stdout, False), (process.stderr, True)):
             if pipe is not None:
@@ -58,7 +58,7 @@ class Rank:
         return [pipe for pipe in self.pipes if self._lines[pipe] or (self.has_ended and pipe not in self._read_out)]
 
     def read(self, pipe: int, line: Callable[[PrintedLine], None], log: BinaryIO, until_s: float) -> bool:
-        """Take what a pipe holds, but no more than `MOST_READ`, line by line; return whether more may come.
+        """Take what a pipe holds, but no more than `MAX_READ_BYTES`, line by line; return whether more may come.
 
         Lines end as `OutputLines` says. until_s: monotonic time, after which the next call goes on with what it has read; one
         line is taken anyway.
@@ -71,7 +71,7 @@ class Rank:
                 line(one)
                 if lines and time.monotonic() >= until_s:
                     return True
-            if taken >= MOST_READ or (taken and time.monotonic() >= until_s):
+            if taken >= MAX_READ_BYTES or (taken and time.monotonic() >= until_s):
                 return True
             try:
                 data = os.read(pipe, 65536) if self._left > 0 or pipe in self._read_out else None
@@ -91,7 +91,7 @@ class Rank:
 
     def _keep(self, text: str, is_error: bool) -> None:
         if text.strip():
-            kept = shortened(text, MOST_KEPT)
+            kept = shortened(text, MAX_LINE_CHARACTERS)
             self.last_printed.append(kept)
             if is_error:
                 self.last_lines.append(kept)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from beamer.engines.local.pattern import MOST_SHOWN, SlowPatternError
+from beamer.engines.local.pattern import MAX_SHOWN, SlowPatternError
 from beamer.engines.local.supervisor.lines import EXAMPLE, PrintedLine, RefusedLine, parse, parser
 from beamer.engines.local.supervisor.messages import Launch, RunStatus
 from beamer.engines.local.supervisor.ports import is_taken, says_taken
@@ -115,5 +115,5 @@ class RunWatch:
         if not self._printed:
             return "it printed nothing, so that nothing is known of its progress"
         expected = f"the pattern {self._pattern.text} finds none" if self._pattern else f"none is JSON such as {EXAMPLE}"
-        lines = [f"  {shortened(line.strip(), MOST_SHOWN)}" for line in last_printed]
+        lines = [f"  {shortened(line.strip(), MAX_SHOWN)}" for line in last_printed]
         return "\n".join((f"none of its {self._printed} lines was read as progress: {expected}; the last of them:", *lines))

@@ -23,7 +23,7 @@ from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer
 from beamer.engines.local.supervisor.ports import KeptPort, free_port
 from beamer.engines.local.supervisor.run_watch import RunWatch
 from beamer.errors import InputError
-from beamer.log_limit import DIFFERENCES_AGAIN_S, MOST_DIFFERENCES, VariedLogLimit
+from beamer.log_limit import DIFFERENCES_AGAIN_S, MAX_DIFFERENCES, VariedLogLimit
 from beamer.protocol_version import version_of_line
 
 TURN_S = 0.1
@@ -68,7 +68,7 @@ class Supervisor:
         self._ended_s = time.monotonic()
         self._checkpoint_before: tuple[int, int] | None = None
         self._ends = self._ends_after_run = False
-        self._unused = VariedLogLimit(MOST_DIFFERENCES, DIFFERENCES_AGAIN_S)  # what is not used of a newer engine's requests
+        self._unused = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)  # what is not used of a newer engine's requests
         self._selector = selectors.DefaultSelector()
         self._clear(saved.group)
         self._group = self._new_group(kind)

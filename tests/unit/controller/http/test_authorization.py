@@ -21,7 +21,7 @@ from beamer.studies.events import StudyRegistered
 from beamer.studies.journal.store import Journal
 from beamer.testing.fabrics import star
 from controller.http.api import create_app
-from controller.http.authorization import AGENT, HEALTH, MOST_LOGGED, STUDIES, Authorization, DeniedError
+from controller.http.authorization import AGENT, HEALTH, MAX_LOGGED, STUDIES, Authorization, DeniedError
 from controller.identity.credentials import Credentials
 from controller.identity.tokens import DAY_S, Claims, TokenKey, TokenRole, sign_token
 from controller.testing import PATIENCE_S, Served, served
@@ -280,7 +280,7 @@ def test_denials_from_many_addresses_fill_no_log(controller: Served, capsys: pyt
 
     async def denials() -> None:
         route = type("Route", (), {"path": STUDIES})()
-        for n in range(3 * MOST_LOGGED):
+        for n in range(3 * MAX_LOGGED):
             scope = {
                 "type": "http",
                 "method": "GET",
@@ -292,7 +292,7 @@ def test_denials_from_many_addresses_fill_no_log(controller: Served, capsys: pyt
                 await authorization(HTTPConnection(scope))
 
     asyncio.run(denials())
-    assert capsys.readouterr().out.count("there is no token") == MOST_LOGGED
+    assert capsys.readouterr().out.count("there is no token") == MAX_LOGGED
 
 
 def test_without_a_key_nobody_is_asked_for_a_token(tmp_path: Path) -> None:

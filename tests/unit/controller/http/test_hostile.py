@@ -16,7 +16,7 @@ import pytest
 
 from beamer.errors import InputError, PlatformError
 from beamer.log_limit import LogLimit
-from beamer.studies.model import MOST_RANK, MOST_SECONDS, MOST_STEPS, MOST_SYNC_BYTES
+from beamer.studies.model import MAX_RANK, MAX_SECONDS, MAX_STEPS, MAX_SYNC_BYTES
 from controller.http.bounded_requests import BoundedRequests
 from controller.http.connections import OpenConnections, connections_within
 from controller.limits import Limits, read_limits
@@ -86,15 +86,15 @@ def refused(answer: httpx.Response, *statuses: int) -> dict[str, Any]:
         (STUDY, {"weight": 1e300}),
         (STUDY, {"weight": 1e-300}),
         (STUDY, {"rungs": [{"name": "r", "trials": 2**50, "step": 1}]}),
-        (STUDY, {"rungs": [{"name": "r", "trials": 1, "step": MOST_STEPS + 1}]}),
-        (TRIAL, {"budget": MOST_STEPS + 1}),
-        (f"{TRIAL}/target", {"step": MOST_STEPS + 1}),
-        (f"{TRIAL}/progress", {"step": MOST_STEPS + 1}),
-        (f"{TRIAL}/attempts/two", {**PLACED, "sync_bytes": MOST_SYNC_BYTES + 1}),
-        (f"{TRIAL}/attempts/two", {**PLACED, "compute_s": MOST_SECONDS + 1}),
+        (STUDY, {"rungs": [{"name": "r", "trials": 1, "step": MAX_STEPS + 1}]}),
+        (TRIAL, {"budget": MAX_STEPS + 1}),
+        (f"{TRIAL}/target", {"step": MAX_STEPS + 1}),
+        (f"{TRIAL}/progress", {"step": MAX_STEPS + 1}),
+        (f"{TRIAL}/attempts/two", {**PLACED, "sync_bytes": MAX_SYNC_BYTES + 1}),
+        (f"{TRIAL}/attempts/two", {**PLACED, "compute_s": MAX_SECONDS + 1}),
         (f"{TRIAL}/attempts/two", {**PLACED, "compute_s": 1e308}),
         (f"{TRIAL}/attempts/two", {**PLACED, "overlap": 1e308}),
-        (f"{TRIAL}/attempts/two", {"workers": [{"rank": MOST_RANK + 1, "host": HOSTS[0].name}]}),
+        (f"{TRIAL}/attempts/two", {"workers": [{"rank": MAX_RANK + 1, "host": HOSTS[0].name}]}),
         (f"{TRIAL}/workers/0", {"pid": 9, "start": 2**64}),
         (f"{TRIAL}/workers/0", {"pid": 9, "namespace": 2**64}),
     ],
@@ -112,9 +112,9 @@ def test_a_number_that_no_machine_reaches_in_a_year_is_refused(controller: Serve
 @pytest.mark.parametrize("policy", ["beamer", "beamer-plan", "fifo", "fair"])
 def test_the_largest_numbers_that_are_taken_are_decided_on(tmp_path: Path, policy: str) -> None:
     """Again after a restart, and with a loss that is no number."""
-    placed = {**PLACED, "sync_bytes": MOST_SYNC_BYTES, "compute_s": MOST_SECONDS, "overlap": 1.0}
+    placed = {**PLACED, "sync_bytes": MAX_SYNC_BYTES, "compute_s": MAX_SECONDS, "overlap": 1.0}
     with served(FABRIC, tmp_path / "journal.db", policy) as controller:
-        rungs = [{"name": "rung0", "trials": 1000, "step": MOST_STEPS - 1}, {"name": "last", "trials": 9, "step": MOST_STEPS}]
+        rungs = [{"name": "rung0", "trials": 1000, "step": MAX_STEPS - 1}, {"name": "last", "trials": 9, "step": MAX_STEPS}]
         assert put(controller, STUDY, {"weight": 1e6, "rungs": rungs}).status_code == 200
         assert put(controller, "/v1/studies/small", {"weight": 1e-6, "barriers": False}).status_code == 200
         assert put(controller, STAGE).status_code == 200
@@ -122,13 +122,13 @@ def test_the_largest_numbers_that_are_taken_are_decided_on(tmp_path: Path, polic
             for name in ("a", "b"):
                 trial = f"{study}/trials/{name}"
                 writes: list[tuple[str, object]] = [
-                    (trial, {"budget": MOST_STEPS}),
-                    (f"{trial}/target", {"step": MOST_STEPS, "stage": "rung0"} if study == STUDY else {"step": MOST_STEPS}),
+                    (trial, {"budget": MAX_STEPS}),
+                    (f"{trial}/target", {"step": MAX_STEPS, "stage": "rung0"} if study == STUDY else {"step": MAX_STEPS}),
                     (f"{trial}/attempts/1", placed),
                     (f"{trial}/progress", {"step": 1, "loss": 1e308}),
                     (f"{trial}/progress", {"step": 2, "loss": "inf"}),
                     (f"{trial}/progress", {"step": 3, "loss": -1e308}),
-                    (f"{trial}/progress", {"step": MOST_STEPS - 2, "loss": "nan"}),
+                    (f"{trial}/progress", {"step": MAX_STEPS - 2, "loss": "nan"}),
                 ]
                 for path, body in writes:
                     assert put(controller, path, body).status_code == 200, (path, body)

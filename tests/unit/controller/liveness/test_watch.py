@@ -13,7 +13,7 @@ from beamer.network.protocol import WorkerId, WorkerLease, Workers
 from beamer.studies.events import AttemptEnded, AttemptStarted, Event, StudyRegistered, TrialRegistered, WorkerAttached
 from beamer.studies.model import Process, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
-from controller.limited_log import MOST_LOGGED
+from controller.limited_log import MAX_LOGGED
 from controller.liveness.leases import Leases
 from controller.liveness.watch import Watch, WatchOptions
 from topologies.single import build
@@ -172,13 +172,13 @@ def test_an_agent_says_nothing_of_ranks_on_hosts_of_others(report: Callable[[int
 def test_an_agent_that_says_ever_new_things_of_its_own_ranks_fills_no_log() -> None:
     async def scene(found: Scene) -> None:
         with capture_logs() as logs:
-            for number in range(3 * MOST_LOGGED):
+            for number in range(3 * MAX_LOGGED):
                 found.watch.report(HOST.agent, refused(number))
                 await asyncio.sleep(0)
                 found.watch._check()
             [shown] = found.watch.unattached()
-            assert shown.reason.startswith(f"{3 * MOST_LOGGED - 1} x"), "whoever asks is told all the same"
-        assert len(logs) == MOST_LOGGED
+            assert shown.reason.startswith(f"{3 * MAX_LOGGED - 1} x"), "whoever asks is told all the same"
+        assert len(logs) == MAX_LOGGED
         assert all(len(entry["reason"]) < 300 for entry in logs)
 
     play(scene)

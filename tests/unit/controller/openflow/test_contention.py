@@ -111,7 +111,7 @@ def test_one_that_answers_nothing_is_not_served_while_there_is_another(
 
 
 def test_those_that_wait_have_a_bound_and_one_that_answers_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contention, "MOST_CONTENDING", 4)
+    monkeypatch.setattr(contention, "MAX_CONTENDING", 4)
 
     async def scenario() -> None:
         async with bench(serve_again_s=1.0) as b:

@@ -395,7 +395,7 @@ def test_whoever_waits_for_an_answer_of_a_displaced_connection_waits_no_longer(m
 
 
 def test_final_counts_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "MOST_COUNTS", 100)
+    monkeypatch.setattr(session, "MAX_FINAL_COUNTS", 100)
     counts = session.FlowCounts()
     for number in range(1000):
         rule = Rule(samples.COOKIE, Table.CLASS, 1000, match(eth_type=0x0800, metadata=number))

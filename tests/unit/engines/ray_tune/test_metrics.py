@@ -5,7 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beamer.engines.ray_tune.metrics import MOST_ARRIVED, MOST_FAILED, Metrics, Mode, Reading, Readings, metrics_of
+from beamer.engines.ray_tune.metrics import (
+    MAX_FAILED_TRIALS,
+    MAX_TRIALS_WITHOUT_LOSS,
+    Metrics,
+    Mode,
+    Reading,
+    Readings,
+    metrics_of,
+)
 from beamer.errors import InputError
 
 ITERATION = "training_iteration"
@@ -109,11 +117,11 @@ def failed(readings: Readings, trials: int) -> None:
 
 def test_a_search_whose_results_never_had_the_metric_stops_and_names_what_they_had() -> None:
     readings = Readings(of(metric="acuracy", tuned="max"), hidden=[ITERATION])
-    failed(readings, MOST_FAILED - 1)
+    failed(readings, MAX_FAILED_TRIALS - 1)
     failed(readings, 1)  # the same one again, after a restart
     assert readings.nothing(None) is None
-    assert readings.nothing(MOST_FAILED) is None
-    failed(readings, MOST_FAILED)
+    assert readings.nothing(MAX_FAILED_TRIALS) is None
+    failed(readings, MAX_FAILED_TRIALS)
     error = readings.nothing(None)
     assert error
     assert error.value == ["accuracy", "loss"]
@@ -130,17 +138,17 @@ def test_a_small_search_stops_with_its_last_trial() -> None:
 
 def test_one_result_with_the_metric_suffices() -> None:
     readings = Readings(of(loss="error"))
-    failed(readings, MOST_FAILED)
+    failed(readings, MAX_FAILED_TRIALS)
     readings.check("other", {ITERATION: 1, "error": 0.5}, is_strict=True)
     assert readings.nothing(None) is None
     before = Readings(of(loss="error"), has_loss=True)
-    failed(before, MOST_FAILED)
+    failed(before, MAX_FAILED_TRIALS)
     assert before.nothing(None) is None, "by the journal"
 
 
 def test_a_rung_is_not_judged_on_nothing_though_results_may_lack_the_metric() -> None:
     readings = Readings(of())
-    for number in range(MOST_ARRIVED):
+    for number in range(MAX_TRIALS_WITHOUT_LOSS):
         assert readings.nothing(None) is None
         readings.check(f"t{number}", {ITERATION: 4}, is_strict=False)
         readings.arrive(f"t{number}")

@@ -7,7 +7,7 @@ import pytest
 
 from controller.openflow import samples
 from controller.openflow.channel import Channel
-from eval.fuzz.mutations import MOST_BYTES, mutated
+from eval.fuzz.mutations import MAX_BYTES, mutated
 from eval.fuzz.openflow import run
 from eval.fuzz.turns import TurnProbe
 from tests.support.tiers import long
@@ -57,7 +57,7 @@ def test_changes_are_the_same_for_the_same_seed_and_bounded() -> None:
     frames = tuple(samples.READ.values())
     first, second = ([mutated(rng, data, frames) for data in frames * 50] for rng in (random.Random(SEED), random.Random(SEED)))
     assert first == second
-    assert max(map(len, first)) <= MOST_BYTES
+    assert max(map(len, first)) <= MAX_BYTES
     assert sum(data not in frames for data in first) > 0.9 * len(first)
 
 

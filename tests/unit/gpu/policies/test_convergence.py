@@ -10,21 +10,21 @@ from pydantic import TypeAdapter
 
 from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
-from beamer.gpu.policies.convergence import MOST_ENDED, Convergence, ConvergenceState, expected_ranks
-from beamer.gpu.predictors.work_left import FEWEST_ENDED, WorkLeft
+from beamer.gpu.policies.convergence import MAX_ENDED_JOBS, Convergence, ConvergenceState, expected_ranks
+from beamer.gpu.predictors.work_left import MIN_ENDED, WorkLeft
 from tests.support.jobs import known_job
 
-LEAST_S = 60.0
+MIN_S = 60.0
 
 
 def left(ended: list[float], attained: float, running: tuple[float, ...] = ()) -> float:
-    return float(WorkLeft.of(ended, running).expected(np.array([attained]), LEAST_S)[0])
+    return float(WorkLeft.of(ended, running).expected(np.array([attained]), MIN_S)[0])
 
 
 class TestWorkLeft:
     def test_with_few_ended_as_much_is_left_as_was_done(self) -> None:
-        assert left([100.0] * (FEWEST_ENDED - 1), 30.0) == 30.0 + LEAST_S
-        assert left([], 0.0) == LEAST_S
+        assert left([100.0] * (MIN_ENDED - 1), 30.0) == 30.0 + MIN_S
+        assert left([], 0.0) == MIN_S
 
     def test_jobs_of_one_size_have_left_what_they_lack_of_it(self) -> None:
         assert left([100.0] * 10_000, 30.0) == pytest.approx(70.0, rel=1e-3)
@@ -33,7 +33,7 @@ class TestWorkLeft:
         assert left([100.0] * 8, 30.0) == pytest.approx(90.0 ** (2 / 10) * 70.0 ** (8 / 10))
 
     def test_beyond_the_largest_nothing_was_learnt(self) -> None:
-        assert left([100.0] * 10_000, 100.0) == 100.0 + LEAST_S
+        assert left([100.0] * 10_000, 100.0) == 100.0 + MIN_S
 
     def test_the_index_is_that_of_the_next_likely_end(self) -> None:
         # half of the jobs take 10, the others 1000: serving for 10 ends half of them, so that 10 / (1/2) is expected per end
@@ -125,7 +125,7 @@ def test_a_change_that_gains_less_than_a_tenth_is_left() -> None:
 def test_what_is_left_is_learnt_from_jobs_that_ended() -> None:
     near_its_end, fresh = job("near", 9000.0), job("fresh", 1000.0)
     _, before = decide(near_its_end, fresh)
-    _, after = decide(near_its_end, fresh, state=ConvergenceState(ended=(10_000.0,) * MOST_ENDED))
+    _, after = decide(near_its_end, fresh, state=ConvergenceState(ended=(10_000.0,) * MAX_ENDED_JOBS))
     assert sizes(before)["near"] <= sizes(before)["fresh"]
     assert sizes(after)["near"] > sizes(after)["fresh"]
 
@@ -139,7 +139,7 @@ def test_jobs_that_are_gone_count_as_ended_with_what_they_had() -> None:
     assert decide(job("two", 10.0), state=state)[0] == state
     little_more = decide(job("two", 10.2), state=state)[0]
     assert little_more == state, "nothing new is journaled for so little"
-    full = replace(state, ended=tuple(map(float, range(MOST_ENDED))))
+    full = replace(state, ended=tuple(map(float, range(MAX_ENDED_JOBS))))
     assert decide(job("three", 1.0), state=full)[0].ended[0] == 1.0, "the oldest is forgotten"
     adapter = TypeAdapter(ConvergenceState)
     assert adapter.validate_json(adapter.dump_json(state)) == state

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from beamer.gpu.model import Report, Request, Stage
-from beamer.gpu.predictors.loss_fall import MOST_ITERATIONS, SHARE, iterations_until_fall
+from beamer.gpu.predictors.loss_fall import MAX_ITERATIONS, SHARE, iterations_until_fall
 from tests.support.jobs import known_job
 
 NAN = math.nan
@@ -25,11 +25,11 @@ def test_what_is_not_known_yet_is_near_and_nearer_the_fewer_reports_it_lacks() -
 
 
 def test_a_loss_that_rises_is_farther_away_than_one_that_stands() -> None:
-    assert until(9.0, 9.0, 9.0, 9.0) == MOST_ITERATIONS
-    assert MOST_ITERATIONS < until(9.0, 9.0, 9.0, 9.1) < until(9.0, 9.0, 9.0, 10.0) < until(9.0, 8.0, NAN, NAN)
+    assert until(9.0, 9.0, 9.0, 9.0) == MAX_ITERATIONS
+    assert MAX_ITERATIONS < until(9.0, 9.0, 9.0, 9.1) < until(9.0, 9.0, 9.0, 10.0) < until(9.0, 8.0, NAN, NAN)
 
 
 def test_a_single_loss_that_is_not_finite_is_left_out() -> None:
     assert until(9.0, 8.0, NAN, 6.0) == pytest.approx(SHARE * 9.0 / (3.0 / 30))
-    assert until(NAN, NAN, 8.0, 8.0) == MOST_ITERATIONS
-    assert until(0.0, 0.0, 0.0, 0.0) == MOST_ITERATIONS
+    assert until(NAN, NAN, 8.0, 8.0) == MAX_ITERATIONS
+    assert until(0.0, 0.0, 0.0, 0.0) == MAX_ITERATIONS

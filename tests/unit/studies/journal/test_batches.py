@@ -135,7 +135,7 @@ def test_a_journal_that_cannot_be_written_takes_nothing_new_and_loses_nothing(ga
 
 
 def test_what_waits_is_bounded(gate: Gate, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_WAITING", 4)
+    monkeypatch.setattr(module, "MAX_WAITING_EVENTS", 4)
 
     async def play(batches: Batches) -> None:
         for event in EVENTS[:4]:

@@ -14,7 +14,7 @@ from beamer.cli import main
 from beamer.errors import InputError, PlatformError, TakenError
 from beamer.studies.events import StudyRegistered
 from beamer.studies.journal.chain import ChainLink
-from beamer.studies.journal.store import MOST_TERM, Journal, JournalSnapshot
+from beamer.studies.journal.store import MAX_TERM, Journal, JournalSnapshot
 from beamer.testing.fabrics import star
 from beamer.testing.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS
 from beamer.testing.journal_damage import damage as damage_journal
@@ -101,7 +101,7 @@ def test_a_term_that_was_heard_of_is_kept(file: Path) -> None:
         assert journal.term == 57 > own
         journal.append(EVENTS[0])
         with pytest.raises(InputError, match="term: got"):
-            journal.raise_term(MOST_TERM + 1)
+            journal.raise_term(MAX_TERM + 1)
     check(_url(file))
     with closing(Journal(_url(file))) as journal:
         assert journal.term == 58

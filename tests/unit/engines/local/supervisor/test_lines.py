@@ -6,7 +6,7 @@ from math import inf, isnan, nan
 import pytest
 
 from beamer.engines.local.pattern import SlowPatternError
-from beamer.engines.local.supervisor.lines import LONGEST_LINE, PrintedLine, ProgressLine, RefusedLine, parse, parser
+from beamer.engines.local.supervisor.lines import MAX_LINE, PrintedLine, ProgressLine, RefusedLine, parse, parser
 from beamer.engines.local.supervisor.numbers import number
 from beamer.errors import InputError
 
@@ -157,7 +157,7 @@ def test_columns_that_commas_part_are_no_thousands() -> None:
 
 @pytest.mark.timeout(30)  # a search that is quadratic in these digits takes minutes
 def test_a_long_line_of_digits_costs_no_more_than_others() -> None:
-    assert read("nan -" + "1" * (LONGEST_LINE - 10) + "x", OF_DIGITS) is None
+    assert read("nan -" + "1" * (MAX_LINE - 10) + "x", OF_DIGITS) is None
 
 
 @pytest.mark.parametrize("text", ["aaa", "[INF] loss: 0.5", "saved at -3", "20 lines"])
@@ -184,7 +184,7 @@ def test_a_refused_line_says_how_far_the_program_has_come(
 
 def test_json_beyond_the_bound_is_refused() -> None:
     line = PrintedLine('yyy"}', head='{"iteration": 3, "loss": 0.5, "x": "yyy', length=3_000_000)
-    with pytest.raises(RefusedLine, match=rf"3000000 bytes\)', expected at most {LONGEST_LINE} bytes") as refused:
+    with pytest.raises(RefusedLine, match=rf"3000000 bytes\)', expected at most {MAX_LINE} bytes") as refused:
         parse(line, None)
     assert (refused.value.is_meant, refused.value.step) == (True, 3.0)
     assert parse(PrintedLine("yyy", head="[yyy", length=3_000_000), None) is None
@@ -195,6 +195,6 @@ def test_a_pattern_that_backtracks_without_end_is_named() -> None:
         read("a" * 60 + "!", SLOW)
 
 
-@pytest.mark.parametrize("text", ['"' * LONGEST_LINE, '{"' + '\\"' * 30_000, "{" * LONGEST_LINE, "{" + "1" * LONGEST_LINE])
+@pytest.mark.parametrize("text", ['"' * MAX_LINE, '{"' + '\\"' * 30_000, "{" * MAX_LINE, "{" + "1" * MAX_LINE])
 def test_json_that_ends_nowhere_is_refused_soon(text: str) -> None:
     assert text.startswith('"') or refusal(text)

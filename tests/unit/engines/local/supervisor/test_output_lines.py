@@ -2,7 +2,7 @@
 
 import pytest
 
-from beamer.engines.local.supervisor.lines import LONGEST_LINE, PrintedLine
+from beamer.engines.local.supervisor.lines import MAX_LINE, PrintedLine
 from beamer.engines.local.supervisor.output_lines import HEAD, OutputLines
 
 
@@ -27,7 +27,7 @@ def test_a_line_ends_where_the_next_one_is_written_over_or_below_it(end: bytes) 
 
 def test_of_a_line_that_is_too_long_the_beginning_and_the_end_are_kept() -> None:
     lines = OutputLines()
-    lines.add(b"{" + b"x" * LONGEST_LINE)
+    lines.add(b"{" + b"x" * MAX_LINE)
     for _ in range(50):
         lines.add(b"y" * 65536)
         assert not lines
@@ -36,13 +36,13 @@ def test_of_a_line_that_is_too_long_the_beginning_and_the_end_are_kept() -> None
     assert long_line.text == " 20/20 loss 0.5", "what is cut at its beginning is left out"
     assert long_line.head.startswith("{xxx")
     assert len(long_line.head) == HEAD
-    assert long_line.length == 1 + LONGEST_LINE + 50 * 65536 + len(" 20/20 loss 0.5")
+    assert long_line.length == 1 + MAX_LINE + 50 * 65536 + len(" 20/20 loss 0.5")
     assert other == PrintedLine("next", "", 4)
 
 
 def test_no_part_of_a_number_is_left_of_a_line_that_is_too_long() -> None:
     lines = OutputLines()
     end = b"20/200 loss 0.5"
-    lines.add(b"z" * LONGEST_LINE + b"1" + end + b" " * (LONGEST_LINE - len(end)) + b"\n")
+    lines.add(b"z" * MAX_LINE + b"1" + end + b" " * (MAX_LINE - len(end)) + b"\n")
     (line,) = taken(lines)
     assert line.text.startswith("/200 loss 0.5")

@@ -5,9 +5,9 @@ import os
 import subprocess
 import time
 
-from beamer.engines.local.supervisor.ranks import MOST_READ, Rank
+from beamer.engines.local.supervisor.ranks import MAX_READ_BYTES, Rank
 
-PROGRAM = f"(sleep 0.1; head -c {3 * MOST_READ} /dev/zero | tr '\\0' '\\n') &"
+PROGRAM = f"(sleep 0.1; head -c {3 * MAX_READ_BYTES} /dev/zero | tr '\\0' '\\n') &"
 
 
 def test_what_children_print_after_a_ranks_end_is_read_to_its_end() -> None:
@@ -22,5 +22,5 @@ def test_what_children_print_after_a_ranks_end_is_read_to_its_end() -> None:
     while rank.read(pipe, lambda line: None, log, time.monotonic() + 0.1):
         assert time.monotonic() < until_s
         os.sched_yield()
-    assert log.tell() == 3 * MOST_READ
+    assert log.tell() == 3 * MAX_READ_BYTES
     rank.close()

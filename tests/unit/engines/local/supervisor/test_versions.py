@@ -35,7 +35,7 @@ from beamer.engines.local.supervisor.messages import (
     read_request,
 )
 from beamer.errors import InputError
-from beamer.log_limit import DIFFERENCES_AGAIN_S, MOST_DIFFERENCES, VariedLogLimit
+from beamer.log_limit import DIFFERENCES_AGAIN_S, MAX_DIFFERENCES, VariedLogLimit
 from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION, Since
 
 PATIENCE_S = 10.0
@@ -159,7 +159,7 @@ def test_another_refusal_is_an_answer(tmp_path: Path) -> None:
 def test_what_a_newer_supervisor_says_beyond_this_version_is_named_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "_unused", VariedLogLimit(MOST_DIFFERENCES, DIFFERENCES_AGAIN_S))
+    monkeypatch.setattr(control, "_unused", VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S))
     with supervisor(tmp_path, lambda _: b'{"kind": "accepted", "mood": 1, "protocol": 3}'):
         assert [control.ask(tmp_path, Kill(), PATIENCE_S) for _ in range(2)] == [Accepted()] * 2
     assert [r.getMessage() for r in caplog.records] == ["a supervisor speaks version 3: accepted.mood is not used"]
