@@ -1,1 +1,1 @@
-"""Fakes and conformance suites that users may import; needs hypothesis."""
+"""Conformance suites for policies and engines of others, and an example program; the suites need hypothesis."""

@@ -17,7 +17,7 @@ from beamer.network.views import StudyView
 from beamer.studies.model import split_key, trial_key
 from beamer.testing.fabrics import star
 from beamer.testing.profile import POLICIES
-from beamer.testing.strategies import Situation, situations, snapshots
+from beamer.testing.situations import Situation, situations, snapshots
 
 NetworkPolicyCheck = Callable[[NetworkPolicy[Any]], None]
 

@@ -13,7 +13,6 @@ from functools import partial
 from types import MappingProxyType
 
 from beamer.client.controllers import NOT_LEADING
-from beamer.testing import postgresql as databases
 from controller.commands.fabric_file import read_fabric
 from controller.openflow.held_rules import LINGER_S
 from eval.faults import lab
@@ -22,6 +21,7 @@ from eval.faults.lab import SWITCH, EmulatedSite, Traffic, emulated_site
 from eval.faults.load import Load
 from eval.faults.site import site_directory
 from eval.faults.traffic_worker import ConnectionProgress
+from tests.support import postgresql as databases
 from topologies.emulation.observation import Match, RuleReading, queue_changes, read_rules, unused_rules
 
 TOLD_S = 0.1  # that Open vSwitch's message of a rule that it has just removed may take

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from beamer.client.controllers import NOT_LEADING
-from beamer.testing.blackhole import Blackhole, blackhole
-from beamer.testing.postgresql import binaries, missing, postgresql
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.load import Load
 from eval.faults.peers import FollowingAgent, FollowingSwitch, missing_rules
 from eval.faults.site import ControllerProcess, ending, site_directory
+from tests.support.blackhole import Blackhole, blackhole
+from tests.support.postgresql import binaries, missing, postgresql
 
 LEADS_S = 1.0  # at most, between a follower's readiness and the next fault
 QUIET_EVERY = 4  # fail-overs, one of which comes without load, so that the plans on both sides of it can be compared

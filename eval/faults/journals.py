@@ -14,11 +14,11 @@ from pathlib import Path
 
 from beamer.studies.journal.location import Location, sqlite_url
 from beamer.studies.journal.store import Journal
-from beamer.testing.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS, damage
-from beamer.testing.postgresql import PostgreSQL, binaries, missing, postgresql
 from eval.faults.base import PATIENCE_S, Fault, FaultOutcome
 from eval.faults.load import KnownStudies, Load
 from eval.faults.site import ControllerProcess, ending, http_client, site_directory
+from tests.support.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS, damage
+from tests.support.postgresql import PostgreSQL, binaries, missing, postgresql
 
 LOCKED_S = 7.0  # longer than the 5 s for which SQLite's driver waits, so that writing fails
 ENDED_S = 4.0  # long enough that writing is tried again several times

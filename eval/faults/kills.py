@@ -10,11 +10,11 @@ from pathlib import Path
 
 from beamer.studies.journal.location import Location, sqlite_url
 from beamer.studies.journal.store import Journal
-from beamer.testing.postgresql import binaries, missing, postgresql
 from eval.faults.base import PATIENCE_S, Fault, FaultOutcome
 from eval.faults.load import Load
 from eval.faults.plans import witnessing
 from eval.faults.site import POLICY, SERVE, ControllerProcess, ending, site_directory
+from tests.support.postgresql import binaries, missing, postgresql
 
 LIFE_S = 1.0  # at most, between an acknowledgement after a restart and the next kill
 LOOK_S = 0.2  # between two looks at whether the load may end

@@ -23,7 +23,7 @@ from beamer.process_stat import process_stat
 from eval.faults.base import PATIENCE_S
 from eval.faults.site import POLICY, POLL_S, SiteController
 from eval.faults.traffic_worker import ConnectionProgress, TrafficTask
-from hostagent.testing import entered
+from tests.support.namespaces import entered
 from topologies.emulation.observation import environment, roles
 from topologies.emulation.platform import require
 from topologies.emulation.supervisor import EmulatedRun, emulated_run

@@ -10,11 +10,11 @@ from typing import Self
 from beamer.network.connection import Connection
 from beamer.network.protocol import Applied, Assignment, Connections, Hello
 from controller.openflow.rules import RuleKey, Table
-from controller.openflow.testing import FakeSwitch, FlowEntry, MeterMod
 from eval.faults.base import PATIENCE_S
 from eval.faults.site import ASK_S, FABRIC, POLL_S, ControllerProcess
 from hostagent.controllers import ControllerConnection, ControllerLink
 from hostagent.desired import parse_message
+from tests.support.openflow_switch import FakeSwitch, FlowEntry, MeterMod
 
 SWITCH, AGENT = FABRIC.switches[0], FABRIC.hosts[0].agent or ""
 CONNECTION = Connection("steady/t", 0, FABRIC.hosts[0].ip, 4000, FABRIC.hosts[1].ip, 5000)

@@ -21,7 +21,6 @@ from beamer.client.controllers import NOT_LEADING
 from beamer.process_stat import process_stat
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION
 from beamer.studies.model import split_key
-from beamer.testing import postgresql as databases
 from controller.commands.fabric_file import read_fabric
 from eval.faults import emulated, lab
 from eval.faults.base import PATIENCE_S, Fault, FaultOutcome
@@ -31,6 +30,7 @@ from eval.faults.load import Load
 from eval.faults.site import POLL_S, http_client, site_directory
 from eval.resume import ROOT
 from hostagent.tree import class_id
+from tests.support import postgresql as databases
 from topologies.emulation.observation import queue_changes, read_rules, unused_rules
 from topologies.emulation.sampling import queue_bytes
 

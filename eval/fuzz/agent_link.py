@@ -34,7 +34,7 @@ from hostagent import agent as agent_module
 from hostagent import controllers
 from hostagent.agent import Agent, AgentOptions
 from hostagent.state import StateDirectory
-from hostagent.testing import GuardInMemory, KernelInMemory
+from tests.support.agent_doubles import GuardInMemory, KernelInMemory
 
 ASSIGNMENT: dict[str, Any] = TypeAdapter(Assignment).json_schema()
 GOOD = Assignment(

@@ -13,9 +13,9 @@ import httpx
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star
 from controller.limits import Limits
-from controller.testing import Served, served
 from eval.fuzz.tally import Tally
 from eval.fuzz.turns import TurnProbe
+from tests.support.served_controller import Served, served
 
 FABRIC: Fabric = star(4)
 GOOD = "good"  # the study that behaves; no hostile input names it

@@ -22,7 +22,11 @@ from beamer.testing.fabrics import two_spines
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
-from controller.openflow.samples import (
+from eval.fuzz.findings import Findings
+from eval.fuzz.mutations import mutated
+from eval.fuzz.tally import Tally
+from eval.fuzz.turns import TurnProbe
+from tests.support.openflow_samples import (
     IPV4,
     METADATA,
     NOT_READ,
@@ -34,11 +38,7 @@ from controller.openflow.samples import (
     match,
     multipart,
 )
-from controller.openflow.testing import FakeSwitch, MeterMod, desired_rules
-from eval.fuzz.findings import Findings
-from eval.fuzz.mutations import mutated
-from eval.fuzz.tally import Tally
-from eval.fuzz.turns import TurnProbe
+from tests.support.openflow_switch import FakeSwitch, MeterMod, desired_rules
 
 FABRIC = two_spines()
 GOOD, FREE, UNKNOWN = 1, 2, 0xBAD  # datapath ids: of the good switch, of one that nobody else is, of none of the fabric

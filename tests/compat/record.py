@@ -30,9 +30,10 @@ from beamer.studies import events
 from beamer.studies.model import Rung
 from controller.http import bodies
 from hostagent.attach import AttachRequest
-from hostagent.testing import Namespace, agent_command, cabled_namespaces
 from tests.netns.cluster import MANAGEMENT, URL, Cluster
 from tests.processes.shared_cluster import SharedCluster
+from tests.support.agent_doubles import agent_command
+from tests.support.namespaces import Namespace, cabled_namespaces
 from tests.support.recordings import TRAINER
 
 RECORDER = Path(__file__).parent / "recorder.py"

@@ -16,10 +16,10 @@ from beamer.network.protocol import Welcome
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION, parse_header
 from controller.agents import report_limits
 from controller.limits import Limits
-from controller.testing import Served, served
 from hostagent.desired import desired_state, parse_message
 from tests.support import plain_http
 from tests.support.recordings import Entry, check, entries
+from tests.support.served_controller import Served, served
 
 PATIENCE_S = 20.0
 HOSTS = {"h1": "10.77.0.1", "h2": "10.77.0.2"}

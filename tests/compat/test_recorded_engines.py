@@ -20,8 +20,8 @@ from beamer.gpu.protocol import MAX_EVENTS, EngineHello, EngineLimits, EngineWel
 from beamer.protocol_version import HEADER
 from beamer.studies.events import decode
 from controller.limits import Limits
-from controller.testing import Served, served
 from tests.support.recordings import check, entries
+from tests.support.served_controller import Served, served
 from topologies.single import build
 
 PATIENCE_S = 20.0

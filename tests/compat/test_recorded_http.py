@@ -13,11 +13,11 @@ from beamer.client import Client
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION, parse_header
 from beamer.studies.model import Rung
 from controller.limits import Limits
-from controller.testing import Served, served
 from tests.compat.test_recorded_agents import FABRIC
 from tests.support import plain_http
 from tests.support.fake_controller import raw_server
 from tests.support.recordings import check, entries
+from tests.support.served_controller import Served, served
 
 PATIENCE_S = 20.0
 RECORDING = entries("client")

@@ -7,12 +7,12 @@ import pytest
 
 from beamer.errors import PlatformError
 from beamer.network.allocation import MaxMin
-from beamer.testing.loads import SyntheticJob, block
-from beamer.testing.reference.network import Flow
 from eval.bench.scale import cluster
 from eval.bench.simgrid.comparison import AGREEMENT, JITTER, NetworkLoad, differ, ends_of, load_of, whole
 from eval.bench.simgrid.description import describe
 from eval.bench.simgrid.program import MODES, build, run
+from tests.support.loads import SyntheticJob, block
+from tests.support.reference.network import Flow
 
 LINKS = 12
 ROUNDING = 1e-12  # of sums in another order

@@ -3,7 +3,7 @@
 import pytest
 
 from beamer.network.allocation import ALLOCATORS, Allocator, Classes, allocator
-from beamer.testing.allocators import ALLOCATOR_CHECKS, AllocatorCheck
+from tests.support.allocator_suite import ALLOCATOR_CHECKS, AllocatorCheck
 
 CHOSEN: dict[str, Allocator] = {name: allocator(name) for name in ALLOCATORS} | {
     "two classes": Classes(queues=2),

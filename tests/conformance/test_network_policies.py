@@ -8,8 +8,8 @@ from beamer.errors import InputError
 from beamer.network.allocation import ALLOCATORS, Classes, allocator, check_pair
 from beamer.network.policies import NETWORK_POLICIES, network_policy
 from beamer.testing.network_policies import NETWORK_POLICY_CHECKS, NetworkPolicyCheck
-from beamer.testing.replay import REPLAY_CHECKS, ReplayCheck
-from beamer.testing.simulation import SIMULATION_CHECKS, SimulationCheck
+from tests.support.replay_suite import REPLAY_CHECKS, ReplayCheck
+from tests.support.simulation_suite import SIMULATION_CHECKS, SimulationCheck
 from tests.support.tiers import long
 
 

@@ -8,7 +8,7 @@ from beamer.engines.ray_tune.engine import RayTuneEngine
 from beamer.gpu.model import Node, Request
 from beamer.testing.engine_harness import EngineHarness, Seen
 from beamer.testing.engines import ENDLESS, ENGINE_CHECKS, EngineCheck
-from beamer.testing.tune import FakeTrial, FakeTune
+from tests.support.fake_tune import FakeTrial, FakeTune
 
 NODES = (Node("n0", 2), Node("n1", 2))
 LIMIT = 200

@@ -18,7 +18,8 @@ from hostagent.guard import wait_for_guard
 from hostagent.lease import QueueLease
 from hostagent.process import UNMARKED, Mark
 from hostagent.state import StateDirectory
-from hostagent.testing import FakeController, Namespace, agent_command
+from tests.support.agent_doubles import FakeController, agent_command
+from tests.support.namespaces import Namespace
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 PORT = Port(interface="data", rate_bps=20_000_000, classify="mark")

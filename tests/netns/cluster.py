@@ -19,10 +19,11 @@ from beamer.ports import HTTP_PORT
 from hostagent.diagnostics import Diagnostics
 from hostagent.process import UNMARKED, Mark
 from hostagent.state import StateDirectory
-from hostagent.testing import Namespace, agent_command
 from tests.netns.bench import end_guard, kill_group, mark_of
 from tests.netns.trainer import STEP_BYTES
+from tests.support.agent_doubles import agent_command
 from tests.support.checkout import ROOT
+from tests.support.namespaces import Namespace
 
 HOSTS = {"h1": "10.77.0.1", "h2": "10.77.0.2"}
 MANAGEMENT = "10.88.0.1"  # of the first host, where the controller runs

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hostagent.testing import cabled_namespaces
 from tests.netns.bench import Bench, eventually
 from tests.netns.cluster import Cluster
 from tests.netns.lab import Lab, switches
+from tests.support.namespaces import cabled_namespaces
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rules import JobRules
 from controller.openflow.terms import FixedTerm, Terms
-from hostagent.testing import namespace_prefix, remove_abandoned_namespaces
+from tests.support.namespaces import namespace_prefix, remove_abandoned_namespaces
 
 PORT = 16653
 T = TypeVar("T")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hostagent.testing import cabled_namespaces
 from tests.netns.bench import eventually
+from tests.support.namespaces import cabled_namespaces
 
 pytestmark = pytest.mark.netns
 
 MAKE = """
-from hostagent.testing import cabled_namespaces
+from tests.support.namespaces import cabled_namespaces
 with cabled_namespaces("a", "b") as spaces:
     sleeping = spaces[0].popen("sleep", "600")
     print(sleeping.pid, *(space.name for space in spaces), flush=True)

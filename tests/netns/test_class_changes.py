@@ -22,12 +22,12 @@ import pytest
 from beamer.network.plan import QUEUES
 from beamer.network.protocol import Port
 from hostagent.htb import Queues
-from hostagent.testing import Namespace, cabled_namespaces
 from hostagent.timeouts import RTO_MAX_S
 from hostagent.tree import port_tree
 from tests.emulation.repetition import until_valid
 from tests.netns.bench import Bench, eventually, local_worker, mark_of
 from tests.netns.segments import sent_again
+from tests.support.namespaces import Namespace, cabled_namespaces
 from tests.support.tiers import long
 
 pytestmark = [pytest.mark.netns, pytest.mark.alone]

@@ -8,8 +8,8 @@ import pytest
 
 from controller.openflow.driver import SERVE_AGAIN_S
 from controller.openflow.reports import SwitchConnected, SwitchInstalled
-from controller.openflow.samples import features_reply, hello
 from tests.netns.lab import FABRIC, PORT, Lab, Listener
+from tests.support.openflow_samples import features_reply, hello
 
 pytestmark = [pytest.mark.netns, pytest.mark.alone]
 

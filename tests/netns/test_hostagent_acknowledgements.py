@@ -13,9 +13,9 @@ import pytest
 from beamer.network.codepoints import ACKNOWLEDGEMENT, codepoint
 from hostagent.acknowledgements import Acknowledgements
 from hostagent.process import Mark, mark
-from hostagent.testing import Namespace, cabled_namespaces
 from hostagent.tree import class_id
 from tests.netns.bench import PORT, Bench, eventually
+from tests.support.namespaces import Namespace, cabled_namespaces
 
 pytestmark = pytest.mark.netns
 

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from beamer.network.protocol import Applied, Connections, Counters, Hello
-from hostagent.testing import FakeController
 from tests.netns.bench import PORT, Bench, eventually, kill_group, local_worker
+from tests.support.agent_doubles import FakeController
 
 pytestmark = pytest.mark.netns
 

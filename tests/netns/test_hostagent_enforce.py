@@ -15,8 +15,8 @@ from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.htb import Queues
 from hostagent.limits import MAX_PORT_FRAME_BYTES, MAX_RATE_BPS
 from hostagent.state import StateDirectory
-from hostagent.testing import Namespace, cabled_namespaces
 from hostagent.tree import Change, Tree
+from tests.support.namespaces import Namespace, cabled_namespaces
 
 pytestmark = pytest.mark.netns
 

@@ -17,10 +17,10 @@ from hostagent.acknowledgements import Acknowledgements
 from hostagent.diagnostics import bytes_sent
 from hostagent.draining import MAX_DRAINING_S
 from hostagent.holding import LASTS_S, HoldRule, hold, is_held, release
-from hostagent.testing import Namespace, cabled_namespaces
 from tests.emulation.repetition import until_valid
 from tests.netns.bench import Bench, eventually, local_worker
 from tests.netns.segments import lost, sent_again
+from tests.support.namespaces import Namespace, cabled_namespaces
 
 pytestmark = pytest.mark.netns
 

@@ -11,8 +11,8 @@ import pytest
 from beamer.errors import InputError
 from beamer.network.protocol import Port
 from hostagent.htb import ClassCount, Queues
-from hostagent.testing import Namespace, cabled_namespaces
 from hostagent.tree import UNREGISTERED, Cap, Tree, class_id, port_tree
+from tests.support.namespaces import Namespace, cabled_namespaces
 
 pytestmark = pytest.mark.netns
 

@@ -16,8 +16,9 @@ from beamer.network.protocol import Applied, Assignment, Connections, Counters, 
 from beamer.studies.model import Worker
 from beamer.testing.fabrics import star
 from hostagent.state import StateDirectory
-from hostagent.testing import FakeController, Namespace, agent_command, cabled_namespaces
 from tests.netns.bench import end_guard
+from tests.support.agent_doubles import FakeController, agent_command
+from tests.support.namespaces import Namespace, cabled_namespaces
 
 pytestmark = pytest.mark.netns
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from beamer.network.protocol import Counters, WorkerId, Workers
-from hostagent.testing import agent_command
 from tests.netns.bench import Bench, eventually
 from tests.netns.test_hostagent_attach import NOBODY, Trainer, lease_of, local, marked, marks, only_marked, settle
+from tests.support.agent_doubles import agent_command
 
 pytestmark = pytest.mark.netns
 

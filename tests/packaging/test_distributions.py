@@ -10,6 +10,8 @@ from beamer.lazy_commands import DISTRIBUTION
 from tests.packaging.builds import ROOT
 
 PACKAGES = ("beamer", "controller", "hostagent", "topologies")
+FOR_OTHERS = {"engine_harness", "engines", "fabrics", "gpu_policies", "network_policies", "profile", "situations", "trainer"}
+"""Modules of `beamer.testing`: suites for policies and engines of others with what they need, and the shipped search's program."""
 
 
 def test_the_wheel_holds_every_file_of_the_packages(distributions: tuple[Path, Path]) -> None:
@@ -24,6 +26,15 @@ def test_the_wheel_holds_every_file_of_the_packages(distributions: tuple[Path, P
     assert held == here
     assert {Path(name).suffix for name in held} >= {".py", ".yaml"}
     assert any("/migrations/versions/" in name for name in held)
+
+
+def test_the_wheel_holds_no_helper_of_our_own_tests(distributions: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(distributions[1]) as wheel:
+        modules = {Path(name) for name in wheel.namelist() if name.endswith(".py")}
+    assert {path.stem for path in modules if path.parent == Path("beamer/testing")} == {"__init__", *FOR_OTHERS}
+    assert {path for path in modules if {"testing", "tests"} & {*path.parts[:-1], path.stem}} == {
+        path for path in modules if path.parts[:2] == ("beamer", "testing")
+    }
 
 
 def test_the_source_distribution_holds_what_builds_and_tests_it(distributions: tuple[Path, Path]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from beamer.engines.local.supervisor.groups import KINDS
-from beamer.testing.postgresql import PostgreSQL, binaries, postgresql
 from tests.processes.site import Site, of_directory, until, works
+from tests.support.postgresql import PostgreSQL, binaries, postgresql
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from beamer.studies.journal import batches as batches_module
 from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
 from beamer.studies.known import Kept
-from beamer.testing.blackhole import blackhole
-from beamer.testing.postgresql import PostgreSQL, socket_of
 from controller.journal.leadership import Lead, lead
 from controller.journal.replay import snapshot
+from tests.support.blackhole import blackhole
+from tests.support.postgresql import PostgreSQL, socket_of
 from topologies.single import build
 
 FABRIC: Fabric = build(hosts=2)

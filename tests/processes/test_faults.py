@@ -8,13 +8,13 @@ import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.studies.journal.location import sqlite_url
-from beamer.testing.blackhole import blackhole
-from beamer.testing.postgresql import binaries, missing, postgresql
 from eval.faults import emulated, upgrade
 from eval.faults.base import PATIENCE_S, Fault
 from eval.faults.catalogue import FAULTS
 from eval.faults.kills import repeated_kills
 from eval.faults.site import ControllerProcess, ending, http_client
+from tests.support.blackhole import blackhole
+from tests.support.postgresql import binaries, missing, postgresql
 from tests.support.tiers import long
 
 ALWAYS = {"kill-sqlite": 1, "kill-postgresql": 1, "leader-stopped": 1, "disk-full": 1}

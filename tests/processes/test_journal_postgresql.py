@@ -12,7 +12,7 @@ from beamer.errors import InputError, PlatformError, TakenError
 from beamer.studies.events import StageRegistered, StudyRegistered
 from beamer.studies.journal.sessions import SESSION_S
 from beamer.studies.journal.store import Journal, JournalSnapshot
-from beamer.testing.postgresql import PostgreSQL
+from tests.support.postgresql import PostgreSQL
 
 EVENTS = (StudyRegistered(1.0, "s"), *(StageRegistered(float(i), "s", f"r{i}") for i in range(2, 7)))
 

@@ -15,9 +15,9 @@ from beamer.engines.local import Launcher, LocalNode, MininetHost, NetworkNamesp
 from beamer.errors import EngineError
 from beamer.gpu.engine import RunState
 from beamer.testing.trainer import Options
-from hostagent.testing import cabled_namespaces
 from tests.processes.site import Site, on, read, until
 from tests.processes.test_local_engine import check_steps
+from tests.support.namespaces import cabled_namespaces
 
 SSHD = Path("/usr/sbin/sshd")
 SSHD_EMPTY = Path("/run/sshd")  # in which it confines itself; its service makes it

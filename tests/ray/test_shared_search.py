@@ -19,12 +19,12 @@ from beamer.engines.ray_tune.cluster import alive
 from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.errors import InputError
-from controller.testing import Served, served
 from tests.processes.shared_cluster import SharedCluster
 from tests.processes.site import until
 from tests.ray.conftest import ROOT
 from tests.ray.program import RATES, RUNGS, search
 from tests.ray.searches import overlaps, steps, undisturbed
+from tests.support.served_controller import Served, served
 from topologies.single import build
 
 # Tune does not close its trials' result files when a search ends before they do.

@@ -26,6 +26,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "torch": ("eval/gpu/ddp_trainer.py", "topologies/emulation/digits_training.py"),
     "sklearn": ("topologies/emulation/digits_data.py",),
     "scapy": (),  # GPL-2: in tests alone
+    "tests": ("eval/faults/", "eval/fuzz/"),  # in no wheel
     **{folder: tuple(f"{other}/" for other in OTHERS) for folder in OTHERS},
 }
 

@@ -10,8 +10,8 @@ import pytest
 
 from beamer.client import RUN_VARIABLE, Client, Role, Rung, Worker
 from beamer.studies.model import StageStatus, StudyStatus, TrialStatus
-from controller.testing import PATIENCE_S, Served, served
 from tests.support.checkout import ROOT
+from tests.support.served_controller import PATIENCE_S, Served, served
 from topologies.single import build
 
 FABRIC = build(hosts=2)

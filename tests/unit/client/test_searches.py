@@ -10,7 +10,7 @@ import pytest
 from beamer.client import RUN_VARIABLE, Client, Rung, StudyHandle, TrialHandle
 from beamer.studies.model import StageStatus, StudyStatus, TrialStatus, split_key
 from controller.runtime import Runtime
-from controller.testing import PATIENCE_S, Served, served
+from tests.support.served_controller import PATIENCE_S, Served, served
 from topologies.single import build
 
 FABRIC = build(hosts=8)

@@ -19,7 +19,7 @@ from beamer.studies.journal.store import Journal
 from beamer.studies.records import TrialRecord
 from controller.http.api import create_app
 from controller.runtime import Runtime
-from controller.testing import SwitchesInMemory
+from tests.support.served_controller import SwitchesInMemory
 from topologies.single import build
 
 FABRIC = build(hosts=4)

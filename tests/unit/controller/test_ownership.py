@@ -16,7 +16,7 @@ from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, Worker
 from controller.openflow.reports import SwitchConnected, SwitchLost
 from controller.runtime import LINES_AN_HOUR, Runtime
-from controller.testing import SwitchesInMemory
+from tests.support.served_controller import SwitchesInMemory
 from topologies.single import build
 
 FABRIC = build(hosts=3)

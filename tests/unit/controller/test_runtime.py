@@ -37,7 +37,7 @@ from beamer.studies.journal.store import Journal
 from beamer.studies.model import Process, Profile, TrialStatus, Worker
 from controller.liveness.watch import WatchOptions
 from controller.runtime import Runtime
-from controller.testing import SwitchesInMemory
+from tests.support.served_controller import SwitchesInMemory
 from topologies.dumbbell import build
 
 FABRIC = build(hosts_per_side=2)

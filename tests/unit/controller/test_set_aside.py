@@ -21,7 +21,7 @@ from beamer.units import frame_bytes
 from controller.http.responses import plan_response, trial_response
 from controller.runtime import Runtime
 from controller.set_aside import MAX_TRIES, Group, culprits
-from controller.testing import SwitchesInMemory
+from tests.support.served_controller import SwitchesInMemory
 from topologies.single import build
 
 FABRIC = build(hosts=3)

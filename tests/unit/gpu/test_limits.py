@@ -16,8 +16,8 @@ from beamer.gpu.policies import gpu_policy
 from beamer.gpu.tuners import NoTuner
 from beamer.studies.events import Event, StudyRegistered, TrialEnded, decode, encode
 from beamer.studies.model import TrialStatus
-from beamer.testing.flawed import REASON, Flaw, FlawedCluster
 from beamer.testing.gpu_policies import Exponential
+from tests.support.flawed_engines import REASON, Flaw, FlawedCluster
 
 
 def seen(state: RunState = RunState.RUNNING, launch: int = 1, ran_s: float = 0.0, quiet_s: float = 0.0) -> Observed:

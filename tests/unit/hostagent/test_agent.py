@@ -22,7 +22,7 @@ from hostagent.desired import DesiredState
 from hostagent.enforce import PollResult
 from hostagent.limits import MAX_MESSAGE_BYTES
 from hostagent.state import StateDirectory
-from hostagent.testing import FakeController
+from tests.support.agent_doubles import FakeController
 
 PORT = Port(interface="data", rate_bps=20_000_000, classify="mark")
 BROKEN = PlatformError("data: the kernel refused", "see the kernel's log")

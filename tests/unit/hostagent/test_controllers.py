@@ -19,10 +19,10 @@ from websockets.exceptions import ConnectionClosed
 from beamer.errors import InputError
 from controller.identity.authority import Authority
 from controller.identity.certificates import agent_uri
-from controller.testing import made_authority, signed
 from hostagent import controllers as module
 from hostagent.controllers import FIRST_PAUSE_S, LAST_PAUSE_S, ControllerConnection, ControllerLink, Rotation
 from hostagent.tls import client_context, connection_failure
+from tests.support.served_controller import made_authority, signed
 
 PATIENCE_S = 20.0
 

@@ -17,9 +17,9 @@ from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
 from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import star
-from beamer.testing.loads import snapshot as of_loads
 from beamer.testing.profile import PROFILE
-from beamer.testing.strategies import networks, orders
+from tests.support.loads import snapshot as of_loads
+from tests.support.strategies import networks, orders
 
 FABRIC = star(8)
 RATE = 20_000_000

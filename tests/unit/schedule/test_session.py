@@ -21,8 +21,8 @@ from beamer.schedule.session import ENOUGH_UNREAD, SearchSession
 from beamer.schedule.statistics import SearchStatistics, TrialCounts
 from beamer.studies.events import Event, StageRegistered, StageSealed, StudyEnded, TargetSet, TrialEnded, TrialRegistered
 from beamer.studies.model import Rung, TrialStatus
-from beamer.testing.flawed import REASON, Flaw, FlawedCluster
 from beamer.testing.gpu_policies import Exponential
+from tests.support.flawed_engines import REASON, Flaw, FlawedCluster
 from tests.support.schedule_inputs import BASE, changed
 
 RUNGS = (Rung("r0", 3, 5), Rung("r1", 2, 10), Rung("r2", 1, 20))

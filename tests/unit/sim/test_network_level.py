@@ -22,9 +22,9 @@ from beamer.sim.network_level import NetworkLevel
 from beamer.studies.events import AttemptStarted, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
 from beamer.studies.model import Role, Worker
 from beamer.studies.tracker import Tracker
-from beamer.testing.bounded import Bounded
 from beamer.testing.fabrics import star
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
+from tests.support.bounded import Bounded
 
 PLAIN = Assumptions(acknowledgements=False)
 PAIR = (Worker(0, "h1"), Worker(1, "h2"))

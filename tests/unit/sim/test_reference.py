@@ -16,15 +16,16 @@ from beamer.network.snapshot import Snapshot
 from beamer.sim import Assumptions, simulate
 from beamer.studies.model import trial_key
 from beamer.testing.profile import PROFILE
-from beamer.testing.reference.classes import classes
-from beamer.testing.reference.demand import Rates
-from beamer.testing.reference.equal_split import equal_split
-from beamer.testing.reference.greedy import greedy
-from beamer.testing.reference.madd import madd
-from beamer.testing.reference.maxmin import maxmin
-from beamer.testing.reference.simulate import simulate as plain
-from beamer.testing.strategies import FABRICS, FAST_FABRICS, scenarios
+from beamer.testing.situations import FABRICS, FAST_FABRICS
 from beamer.workloads.scenario import Scenario
+from tests.support.reference.classes import classes
+from tests.support.reference.demand import Rates
+from tests.support.reference.equal_split import equal_split
+from tests.support.reference.greedy import greedy
+from tests.support.reference.madd import madd
+from tests.support.reference.maxmin import maxmin
+from tests.support.reference.simulate import simulate as plain
+from tests.support.strategies import scenarios
 
 # Which of two jobs that start at once takes which plane is a tie that rounding decides.
 ONE_PLANE = tuple(replace(fabric, planes=1) for fabric in (*FABRICS, *FAST_FABRICS))

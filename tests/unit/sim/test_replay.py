@@ -10,7 +10,7 @@ from beamer.network.allocation import ALLOCATORS, Allocator, Classes, EqualSplit
 from beamer.network.policies import NETWORK_POLICIES, network_policy
 from beamer.sim.replay import replay
 from beamer.sim.traces import Coflow, Trace
-from beamer.testing.bounded import Bounded
+from tests.support.bounded import Bounded
 
 RATE_BPS = 8.0  # one byte a second
 

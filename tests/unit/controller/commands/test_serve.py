@@ -19,8 +19,8 @@ from controller.address import listen, parse_address
 from controller.cli import main
 from controller.identity.certificates import CONTROLLER_URI
 from controller.identity.tokens import make_key
-from controller.testing import made_authority, signed
 from tests.support import plain_http
+from tests.support.served_controller import made_authority, signed
 from tests.support.tiers import long
 from topologies.single import build
 

@@ -30,8 +30,8 @@ from beamer.studies.events import (
 from beamer.studies.model import Process, Profile, TrialStatus
 from beamer.studies.tracker import Tracker
 from controller.runtime import Runtime
-from controller.testing import Served, served
 from tests.support import plain_http
+from tests.support.served_controller import Served, served
 from topologies.single import build
 
 PATIENCE_S = 10.0

@@ -16,7 +16,7 @@ from controller.http.api import create_app
 from controller.liveness.watch import WatchOptions
 from controller.openflow.reports import PairCount
 from controller.runtime import Runtime
-from controller.testing import SwitchesInMemory
+from tests.support.served_controller import SwitchesInMemory
 from topologies.single import build
 
 FABRIC = build(hosts=3)

@@ -24,8 +24,8 @@ from controller.http.api import create_app
 from controller.http.authorization import AGENT, HEALTH, MAX_LOGGED, STUDIES, Authorization, DeniedError
 from controller.identity.credentials import Credentials
 from controller.identity.tokens import DAY_S, Claims, TokenKey, TokenRole, sign_token
-from controller.testing import PATIENCE_S, Served, served
 from tests.support import plain_http
+from tests.support.served_controller import PATIENCE_S, Served, served
 
 FABRIC = star(2)
 KEY = TokenKey(secrets.token_bytes(32))

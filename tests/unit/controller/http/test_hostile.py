@@ -20,9 +20,9 @@ from beamer.studies.model import MAX_RANK, MAX_SECONDS, MAX_STEPS, MAX_SYNC_BYTE
 from controller.http.bounded_requests import BoundedRequests
 from controller.http.connections import OpenConnections, connections_within
 from controller.limits import Limits, read_limits
-from controller.testing import PATIENCE_S, Served, served
 from tests.support import plain_http
 from tests.support.checkout import ROOT
+from tests.support.served_controller import PATIENCE_S, Served, served
 from topologies.single import build
 
 FABRIC = build(hosts=3)

@@ -15,8 +15,8 @@ from schemathesis.specs.openapi import checks as promised
 
 from beamer.testing.fabrics import star
 from controller.http.errors import DOCUMENTED
-from controller.testing import Served, served
 from tests.support import plain_http
+from tests.support.served_controller import Served, served
 from tests.support.tiers import long
 
 FABRIC = star(3)

@@ -15,7 +15,7 @@ import pytest
 
 from controller.http.paced import PIECE_BYTES, SLICE_S, PacedConnection
 from controller.limits import Limits
-from controller.testing import PATIENCE_S, Served, served
+from tests.support.served_controller import PATIENCE_S, Served, served
 from topologies.single import build
 
 FABRIC = build(hosts=2)

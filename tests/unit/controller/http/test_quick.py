@@ -12,7 +12,7 @@ from beamer.studies.journal.store import Journal
 from controller.http import quick
 from controller.http.api import create_app
 from controller.runtime import Runtime
-from controller.testing import SwitchesInMemory
+from tests.support.served_controller import SwitchesInMemory
 from tests.unit.controller.http.test_api import ATTEMPT, DECLARED, FABRIC, PLACED, STAGE, STUDY, TRIAL
 
 JSON = {"content-type": "application/json"}

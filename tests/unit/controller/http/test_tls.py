@@ -21,7 +21,7 @@ from controller.identity.certificates import CONTROLLER_URI, agent_uri, switch_u
 from controller.identity.credentials import Credentials, read_credentials
 from controller.identity.tokens import DAY_S, Claims, TokenRole, make_key, read_key, sign_token
 from controller.limits import Limits
-from controller.testing import PATIENCE_S, Served, made_authority, served, signed
+from tests.support.served_controller import PATIENCE_S, Served, made_authority, served, signed
 
 FABRIC = star(2)
 

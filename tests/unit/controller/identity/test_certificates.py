@@ -17,7 +17,7 @@ from controller.identity.certificates import (
     switch_of,
     switch_uri,
 )
-from controller.testing import made_authority, signed
+from tests.support.served_controller import made_authority, signed
 
 
 def naming(*uris: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from controller.openflow import contention, driver, held_rules, session
 from controller.openflow.channel import ChannelError
 from controller.openflow.reports import SwitchConnected, SwitchLost
-from controller.openflow.testing import FakeSwitch
+from tests.support.openflow_switch import FakeSwitch
 from tests.unit.controller.openflow.test_driver import Bench, bench, job
 from tests.unit.controller.openflow.test_limits import RawPeer
 

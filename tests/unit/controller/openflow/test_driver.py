@@ -15,9 +15,9 @@ from controller.openflow import channel, driver, held_rules, session, wire
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import Band, JobRules, RuleKey
-from controller.openflow.samples import multipart
 from controller.openflow.terms import FixedTerm, Terms
-from controller.openflow.testing import FakeSwitch, FlowEntry, desired_rules, stats_of
+from tests.support.openflow_samples import multipart
+from tests.support.openflow_switch import FakeSwitch, FlowEntry, desired_rules, stats_of
 
 FABRIC = star(2)
 LEFT, RIGHT = FABRIC.hosts

@@ -9,10 +9,11 @@ from os_ken.ofproto import ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
-from controller.openflow import samples, wire
+from controller.openflow import wire
 from controller.openflow.frames import FrameError, FrameHeader, content_of, hello_versions, readable
 from controller.openflow.rules import Rule
-from controller.openflow.samples import (
+from tests.support import openflow_samples as samples
+from tests.support.openflow_samples import (
     DSCP,
     ENTRY,
     IPV4,

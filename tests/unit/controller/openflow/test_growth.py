@@ -11,9 +11,9 @@ from beamer.testing.fabrics import star
 from controller import turns as slices
 from controller.openflow import channel, session
 from controller.openflow.rules import JobRules
-from controller.openflow.testing import FakeSwitch
-from controller.testing import PATIENCE_S
 from tests.support.effort import turns
+from tests.support.openflow_switch import FakeSwitch
+from tests.support.served_controller import PATIENCE_S
 from tests.support.tiers import long
 from tests.unit.controller.openflow.test_driver import Bench, bench
 

@@ -8,14 +8,15 @@ import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import two_spines
-from controller.openflow import channel, driver, held_rules, samples, session
+from controller.openflow import channel, driver, held_rules, session
 from controller.openflow.channel import Channel, ChannelError, ExcessError
 from controller.openflow.reconcile import difference
 from controller.openflow.reports import SwitchInstalled, SwitchLost
 from controller.openflow.rules import Band, HostPair, Rule, SetQueue, Table, match
-from controller.openflow.samples import IPV4, METADATA, features_reply, flow_entry, flow_removed, frame, hello, multipart
-from controller.openflow.testing import FakeSwitch
 from controller.turns import Turns
+from tests.support import openflow_samples as samples
+from tests.support.openflow_samples import IPV4, METADATA, features_reply, flow_entry, flow_removed, frame, hello, multipart
+from tests.support.openflow_switch import FakeSwitch
 from tests.unit.controller.openflow.test_driver import Bench, bench, job
 
 ENDLESS_HELLO = frame(ofp.OFPT_HELLO, struct.pack("!HH", 1, 0))

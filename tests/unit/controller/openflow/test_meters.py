@@ -13,8 +13,8 @@ from controller.openflow.meters import FIRST_METER, METERS, RateMeter, meter_ids
 from controller.openflow.reports import SwitchInstalled
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import Band, JobRules
-from controller.openflow.testing import FakeSwitch, MeterMod, desired_rules
 from controller.turns import at_once
+from tests.support.openflow_switch import FakeSwitch, MeterMod, desired_rules
 from tests.unit.controller.openflow.test_driver import bench
 
 FABRIC = star(2)

@@ -7,7 +7,7 @@ import pytest
 from beamer.testing.fabrics import star
 from controller.openflow.reconcile import REBASE, difference
 from controller.openflow.rules import Band, JobRules, Rule
-from controller.openflow.testing import desired_rules
+from tests.support.openflow_switch import desired_rules
 
 FABRIC = star(2)
 THERE = FABRIC.hosts[0].ip, 1, FABRIC.hosts[1].ip, 2

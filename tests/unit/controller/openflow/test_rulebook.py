@@ -12,8 +12,8 @@ from controller.openflow.held_rules import HeldRules
 from controller.openflow.reconcile import difference
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot, static_rules
-from controller.openflow.testing import desired_rules
 from controller.turns import at_once
+from tests.support.openflow_switch import desired_rules
 
 FABRIC = two_spines()
 HOSTS = FABRIC.hosts

@@ -21,7 +21,7 @@ from controller.openflow.rules import (
     Table,
     shadow,
 )
-from controller.openflow.testing import Packet, desired_rules, trace_packet
+from tests.support.openflow_switch import Packet, desired_rules, trace_packet
 
 
 def dumbbell() -> Fabric:

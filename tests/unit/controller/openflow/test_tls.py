@@ -12,11 +12,12 @@ from beamer.errors import InputError
 from beamer.testing.fabrics import two_spines
 from controller.identity.authority import Authority
 from controller.identity.certificates import CONTROLLER_URI, agent_uri, mutual_tls, switch_uri
-from controller.openflow import driver, samples, session
+from controller.openflow import driver, session
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchLost
-from controller.openflow.testing import FakeSwitch
-from controller.testing import made_authority, signed
+from tests.support import openflow_samples as samples
+from tests.support.openflow_switch import FakeSwitch
+from tests.support.served_controller import made_authority, signed
 from tests.unit.controller.openflow.test_driver import FABRIC, Bench
 
 FABRIC_OF_FOUR = two_spines()

@@ -6,7 +6,7 @@ from beamer.engines.ray_tune.engine import RayTuneEngine
 from beamer.errors import EngineError
 from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Node, Request
-from beamer.testing.tune import FakeTrial, FakeTune
+from tests.support.fake_tune import FakeTrial, FakeTune
 
 NODES = (Node("n0", 1), Node("n1", 1))
 

@@ -17,7 +17,7 @@ from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.studies.events import Event, StageSealed, TargetSet, TrialEnded
 from beamer.studies.model import Rung, StudyStatus, TrialStatus
-from beamer.testing.tune import START_S, STEP_S, FakeTrial, FakeTune
+from tests.support.fake_tune import START_S, STEP_S, FakeTrial, FakeTune
 
 NODES = (Node("n0", 2), Node("n1", 2))
 RUNGS = (Rung("r0", 6, 2), Rung("r1", 3, 4), Rung("r2", 1, 8))

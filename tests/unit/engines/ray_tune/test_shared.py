@@ -15,7 +15,7 @@ from beamer.gpu.remote import OWN_RUN
 from beamer.studies.events import Event, StudyRegistered, TrialEnded
 from beamer.studies.model import Process, Rung, TrialStatus
 from beamer.studies.tracker import Tracker
-from beamer.testing.tune import STEP_S, FakeTrial, FakeTune
+from tests.support.fake_tune import STEP_S, FakeTrial, FakeTune
 
 NODES = (Node("h1", 2), Node("h2", 1))
 RUNGS = (Rung("r0", 2, 2), Rung("r1", 1, 4))

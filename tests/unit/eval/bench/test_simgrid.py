@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from beamer.errors import InputError, PlatformError
-from beamer.testing.loads import SyntheticJob, block
-from beamer.testing.reference.network import Flow
 from eval.bench import bench
 from eval.bench.simgrid import program
 from eval.bench.simgrid.comparison import AGREEMENT, differ
 from eval.bench.simgrid.description import describe
+from tests.support.loads import SyntheticJob, block
+from tests.support.reference.network import Flow
 
 
 def test_a_description_has_what_moves() -> None:

@@ -12,7 +12,6 @@ import typer
 
 from beamer.errors import InputError
 from controller.limits import Limits
-from controller.testing import served
 from eval.faults import command
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.catalogue import FAULTS
@@ -23,6 +22,7 @@ from eval.fuzz.command import findings_table
 from eval.fuzz.command import fuzz as fuzz_command
 from eval.fuzz.findings import Findings, FuzzFailure
 from eval.fuzz.targets import TARGETS
+from tests.support.served_controller import served
 
 SEED = 1
 GOOD = FaultOutcome(3, 10, 0, 1, 0, (0.5, 1.5, 0.25), {"writes repeated": 2})

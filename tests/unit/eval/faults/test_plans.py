@@ -24,9 +24,9 @@ from beamer.studies.journal.location import Location, sqlite_url
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, Worker
 from controller.runtime import Runtime
-from controller.testing import SwitchesInMemory
 from eval.faults.plans import witnessing
 from eval.faults.site import FABRIC
+from tests.support.served_controller import SwitchesInMemory
 
 
 def events(name: str) -> list[Event]:

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from controller.openflow import samples
 from controller.openflow.channel import Channel
 from eval.fuzz.mutations import MAX_BYTES, mutated
 from eval.fuzz.openflow import run
 from eval.fuzz.turns import TurnProbe
+from tests.support import openflow_samples as samples
 from tests.support.tiers import long
 
 SEED = 1

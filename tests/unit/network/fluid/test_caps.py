@@ -21,9 +21,9 @@ from beamer.network.plan_modes import ByRates
 from beamer.sim import Assumptions, simulate
 from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import star, two_spines
-from beamer.testing.loads import demands, next_s, rates, world
-from beamer.testing.reference.classes import classes
 from beamer.workloads.scenario import CableFailure, Scenario, StagePlan, StudyPlan
+from tests.support.loads import demands, next_s, rates, world
+from tests.support.reference.classes import classes
 
 PLAIN = Assumptions(acknowledgements=False)
 RATE = 20_000_000

@@ -8,8 +8,8 @@ import pytest
 from beamer.network.allocation import Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin
 from beamer.network.allocation.base import Arrangement
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
-from beamer.testing.loads import SyntheticJob, block, snapshot
-from beamer.testing.reference.network import Flow
+from tests.support.loads import SyntheticJob, block, snapshot
+from tests.support.reference.network import Flow
 
 RELEASED, COMPLETE, FINISHED = FluidEvent.RELEASED, FluidEvent.COMPLETE, FluidEvent.FINISHED
 

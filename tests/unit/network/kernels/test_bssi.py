@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from beamer.network.bssi import Items, sequence, weighted_completion
 from beamer.network.kernels import bssi as kernels
 from beamer.testing.profile import PROFILE
-from beamer.testing.reference import bssi as plain
+from tests.support.reference import bssi as plain
 
 LINKS = 4
 

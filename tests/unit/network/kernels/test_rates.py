@@ -10,16 +10,16 @@ from hypothesis import given
 from beamer.network.allocation import Allocator, Classes, EqualSplit, Greedy, Madd, MaxMin
 from beamer.network.allocation.base import Arrangement
 from beamer.network.fluid.network import FluidEvent, FluidNetwork
-from beamer.testing.loads import Paths, SyntheticJob, active, advance, block, demands, next_s, rates, used
 from beamer.testing.profile import PROFILE
-from beamer.testing.reference.classes import classes
-from beamer.testing.reference.demand import FlowDemand, Rates
-from beamer.testing.reference.equal_split import equal_split
-from beamer.testing.reference.greedy import greedy
-from beamer.testing.reference.madd import madd
-from beamer.testing.reference.maxmin import maxmin
-from beamer.testing.reference.network import Flow
-from beamer.testing.strategies import networks
+from tests.support.loads import Paths, SyntheticJob, active, advance, block, demands, next_s, rates, used
+from tests.support.reference.classes import classes
+from tests.support.reference.demand import FlowDemand, Rates
+from tests.support.reference.equal_split import equal_split
+from tests.support.reference.greedy import greedy
+from tests.support.reference.madd import madd
+from tests.support.reference.maxmin import maxmin
+from tests.support.reference.network import Flow
+from tests.support.strategies import networks
 
 SHARE = 0.04
 

@@ -16,12 +16,12 @@ from beamer.studies.events import StudyRegistered
 from beamer.studies.journal.chain import ChainLink
 from beamer.studies.journal.store import MAX_TERM, Journal, JournalSnapshot
 from beamer.testing.fabrics import star
-from beamer.testing.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS
-from beamer.testing.journal_damage import damage as damage_journal
 from controller.commands.journal import JournalAction, check, journal, repair
 from controller.journal.replay import recover
 from controller.limits import Limits
 from tests.support.commands import run_here
+from tests.support.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS
+from tests.support.journal_damage import damage as damage_journal
 
 
 @pytest.fixture

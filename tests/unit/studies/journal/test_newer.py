@@ -18,11 +18,11 @@ from beamer.studies.events import EncodedEvent, StudyRegistered
 from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.studies.known import Kept
 from beamer.testing.fabrics import star
-from beamer.testing.journal_damage import DAMAGES, EVENTS
-from beamer.testing.journal_damage import damage as damage_journal
 from controller.commands.journal import JournalAction, check, compact, journal, repair
 from controller.journal.leadership import Follower
 from controller.journal.replay import recover, snapshot
+from tests.support.journal_damage import DAMAGES, EVENTS
+from tests.support.journal_damage import damage as damage_journal
 
 LATER = ("Progressed@2", '{"at_s": 7.0, "trial": "s/t", "step": 1, "epoch": 1}')
 UNKNOWN = ("RackMoved", '{"at_s": 7.0}')

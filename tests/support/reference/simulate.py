@@ -18,12 +18,12 @@ from beamer.studies.events import (
 )
 from beamer.studies.model import StageStatus, trial_key
 from beamer.studies.tracker import Tracker
-from beamer.testing.reference.agenda import Agenda
-from beamer.testing.reference.demand import Rates
-from beamer.testing.reference.network import ReferenceNetwork
-from beamer.testing.reference.traffic import flows
-from beamer.testing.reference.training import ReferenceJob
 from beamer.workloads.scenario import Scenario, StudyPlan
+from tests.support.reference.agenda import Agenda
+from tests.support.reference.demand import Rates
+from tests.support.reference.network import ReferenceNetwork
+from tests.support.reference.traffic import flows
+from tests.support.reference.training import ReferenceJob
 
 
 def simulate(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from beamer.testing.reference.demand import FlowDemand, Rates
+from tests.support.reference.demand import FlowDemand, Rates
 
 _DONE = 1e-9  # share of a flow's size that rounding may leave over
 

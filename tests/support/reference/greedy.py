@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from beamer.testing.reference.demand import FlowDemand
+from tests.support.reference.demand import FlowDemand
 
 SPENT = 1e-12  # share of a link's capacity below which it counts as taken
 

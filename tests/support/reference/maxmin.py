@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from beamer.testing.reference.demand import FlowDemand
+from tests.support.reference.demand import FlowDemand
 
 
 def maxmin(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float]:

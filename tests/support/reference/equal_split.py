@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from beamer.testing.reference.demand import FlowDemand
+from tests.support.reference.demand import FlowDemand
 
 
 def equal_split(demands: Sequence[FlowDemand], capacity: Sequence[float]) -> list[float]:

@@ -11,8 +11,8 @@ from beamer.network.fluid.network import FluidNetwork
 from beamer.network.kernels import fluid as kernels
 from beamer.network.kernels.state import World
 from beamer.network.snapshot import CoflowColumns, JobColumns, RunningStudy, Snapshot
-from beamer.testing.reference.demand import FlowDemand
-from beamer.testing.reference.network import Flow
+from tests.support.reference.demand import FlowDemand
+from tests.support.reference.network import Flow
 
 
 @dataclass(frozen=True)

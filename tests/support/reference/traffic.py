@@ -3,8 +3,8 @@
 from beamer.network.collectives import Transfer, phases
 from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
-from beamer.testing.reference.network import Flow
 from beamer.units import ETHERNET_HEADER, TCP_HEADERS, frame_bytes, segment
+from tests.support.reference.network import Flow
 
 
 def flows(spec: JobSpec, fabric: Fabric, plane: int, acknowledgements: bool) -> tuple[tuple[Flow, ...], ...]:

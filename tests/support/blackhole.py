@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from beamer.testing.postgresql import socket_of
+from tests.support.postgresql import socket_of
 
 _PIECE = 65536
 
@@ -74,7 +74,7 @@ class Blackhole:
 
 @asynccontextmanager
 async def blackhole(url: str) -> AsyncIterator[Blackhole]:
-    """Run a proxy before a database of `beamer.testing.postgresql` until the context ends."""
+    """Run a proxy before a database of `tests.support.postgresql` until the context ends."""
     made = Blackhole(url)
     server = await made.serve()
     try:

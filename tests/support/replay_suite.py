@@ -18,10 +18,10 @@ from beamer.network.policies import NetworkPolicy
 from beamer.network.snapshot import RunningStudy, Snapshot
 from beamer.sim.replay import big_switch, replay
 from beamer.sim.traces import Trace
-from beamer.testing.bounded import Bounded
-from beamer.testing.loads import next_s, world
 from beamer.testing.profile import RUNS
-from beamer.testing.strategies import traces, traces_without_ties
+from tests.support.bounded import Bounded
+from tests.support.loads import next_s, world
+from tests.support.strategies import traces, traces_without_ties
 
 ReplayCheck = Callable[[NetworkPolicy[Any], Allocator], None]
 

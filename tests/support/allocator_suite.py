@@ -17,10 +17,10 @@ from beamer.network.allocation import Allocator
 from beamer.network.allocation.base import Mode
 from beamer.network.fluid.network import FluidNetwork
 from beamer.network.policies import Order, Tier
-from beamer.testing.loads import SyntheticJob, advance, block, snapshot, used
 from beamer.testing.profile import PROFILE
-from beamer.testing.reference.demand import FlowDemand
-from beamer.testing.strategies import networks, orders
+from tests.support.loads import SyntheticJob, advance, block, snapshot, used
+from tests.support.reference.demand import FlowDemand
+from tests.support.strategies import networks, orders
 
 AllocatorCheck = Callable[[Allocator], None]
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from beamer.network.job import JobSpec
-from beamer.testing.reference.agenda import Agenda
-from beamer.testing.reference.network import Flow, ReferenceNetwork
+from tests.support.reference.agenda import Agenda
+from tests.support.reference.network import Flow, ReferenceNetwork
 
 
 class ReferenceJob:

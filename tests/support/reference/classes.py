@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from beamer.errors import InputError
-from beamer.testing.reference.demand import FlowDemand
-from beamer.testing.reference.maxmin import maxmin
+from tests.support.reference.demand import FlowDemand
+from tests.support.reference.maxmin import maxmin
 
 
 def classes(
