@@ -11,7 +11,7 @@ from tests.packaging.builds import ROOT
 
 PACKAGES = ("beamer", "controller", "hostagent", "topologies")
 FOR_OTHERS = {"engine_harness", "engines", "fabrics", "gpu_policies", "network_policies", "profile", "situations", "trainer"}
-"""Modules of `beamer.testing`: suites for policies and engines of others, what they need, and the program of the shipped search."""
+"""Modules of `beamer.testing`: suites for policies and engines of others, what they need, and the shipped search's program."""
 
 
 def test_the_wheel_holds_every_file_of_the_packages(distributions: tuple[Path, Path]) -> None:
