@@ -1,8 +1,8 @@
 """The controller's one writer: events in, decisions out, acknowledgements back, on the asyncio loop.
 
 An event is checked and applied; then either a new decision or only new targets under the same plan are due, which
-`controller.planning` makes beside the loop. Only differences leave the process. Events are written to the journal beside the
-loop: nobody is told that one was taken in, and no decision is installed, before it is durable.
+`controller.network.planning` makes beside the loop. Only differences leave the process. Events are written to the journal
+beside the loop: nobody is told that one was taken in, and no decision is installed, before it is durable.
 """
 
 import asyncio
@@ -31,23 +31,23 @@ from beamer.studies.events import Event, StudyRegistered
 from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
 from beamer.studies.wakes import Wakes
-from controller.agents import AgentHub
-from controller.delivery import Delivery, Switches
-from controller.estimates import Estimates
+from controller.agents.hub import AgentHub
+from controller.event_loop.time_slices import at_once
 from controller.gpu.level import GpuLevel
-from controller.installation import Installation
 from controller.journal.compaction import EVENTS, Compaction
 from controller.journal.replay import Recovered, impossible, recover
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
 from controller.liveness.watch import Watch, WatchOptions
+from controller.network.delivery import Delivery, Switches
+from controller.network.estimates import Estimates
+from controller.network.installation import Installation
+from controller.network.planning import COALESCE_S, Planner
+from controller.network.set_aside import SetAside
+from controller.network.targets import TargetBuilder
+from controller.network.unmatched import UnmatchedBytes
 from controller.openflow.reports import PairCount, SwitchEvent
 from controller.ownership import Ownership
-from controller.planning import COALESCE_S, Planner
-from controller.set_aside import SetAside
-from controller.targets import TargetBuilder
-from controller.turns import at_once
-from controller.unmatched import UnmatchedBytes
 
 CLASSES_S = 1.0  # that trials wait at most for their classes before they are started
 _LOOK_S = 0.005  # between two looks whether they are installed

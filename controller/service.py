@@ -20,7 +20,7 @@ from beamer.gpu.policy import GpuPolicy
 from beamer.network.fabric import Fabric
 from beamer.network.plan_modes import PlanMode
 from beamer.network.policies import NetworkPolicy
-from controller.garbage_collection import collect_rarely
+from controller.event_loop.garbage_collection import collect_rarely
 from controller.http.api import create_app
 from controller.http.server import http_server
 from controller.http.standby import ReplaceableApplication, following

@@ -33,16 +33,16 @@ from beamer.network.protocol import (
 )
 from beamer.protocol_version import PROTOCOL_VERSION
 from beamer.versioned_messages import encode, is_known
-from hostagent.attach import AttachServer
-from hostagent.controllers import ControllerConnection, ControllerLink
 from hostagent.desired import DesiredState, desired_state, generation_of, parse_message
 from hostagent.enforce import Enforcer, PollResult
-from hostagent.guard import Guard
-from hostagent.lease import DEFAULT_DURATION_S, HeldQueueLease, QueueLease
+from hostagent.expiry.guard import Guard
+from hostagent.expiry.lease import DEFAULT_DURATION_S, HeldQueueLease, QueueLease
+from hostagent.expiry.state import StateDirectory
 from hostagent.limits import ASSIGNMENT_LIMITS
+from hostagent.link.controllers import ControllerConnection, ControllerLink
+from hostagent.link.report_fitting import ReportFitting
 from hostagent.rate_limited_log import RateLimitedLog
-from hostagent.report_fitting import ReportFitting
-from hostagent.state import StateDirectory
+from hostagent.workers.attach import AttachServer
 
 _FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be applied
 _IDLE_AFTER_S = 0.5  # after the last change of connections

@@ -1,7 +1,7 @@
 """The capabilities(7) that an agent needs, and what does not work without each.
 
-CAP_NET_ADMIN is not read here: whether queues may be managed depends on the network namespace as well, so `hostagent.probe`
-tries.
+CAP_NET_ADMIN is not read here: whether queues may be managed depends on the network namespace as well, so
+`hostagent.queues.probe` tries.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ OPTIONAL = (
         ("CAP_DAC_OVERRIDE",),
     ),
 )
-"""What an agent can start without; what it cannot, `hostagent.probe` finds."""
+"""What an agent can start without; what it cannot, `hostagent.queues.probe` finds."""
 
 
 def effective_capabilities(status: Path = Path("/proc/self/status")) -> int:

@@ -17,10 +17,10 @@ from beamer.errors import InputError, PlatformError
 from beamer.lazy_commands import needs
 from beamer.studies.model import check_name
 from hostagent.capabilities import effective_capabilities, missing
-from hostagent.guard import remove_queues, wait_for_guard
-from hostagent.lease import DEFAULT_DURATION_S
-from hostagent.state import StateDirectory
-from hostagent.tls import client_context
+from hostagent.expiry.guard import remove_queues, wait_for_guard
+from hostagent.expiry.lease import DEFAULT_DURATION_S
+from hostagent.expiry.state import StateDirectory
+from hostagent.link.tls import client_context
 
 if TYPE_CHECKING:
     from hostagent.agent import AgentOptions
@@ -127,8 +127,8 @@ def _remove(path: Path) -> None:
 def _run(options: "AgentOptions", path: Path, attach: Path) -> None:
     with needs("beamer-hostagent", "agent"):
         from hostagent.agent import Agent
-        from hostagent.attach import listening
-        from hostagent.probe import check_platform
+        from hostagent.queues.probe import check_platform
+        from hostagent.workers.attach import listening
 
     check_platform()
     with _working_in(path):

@@ -1,4 +1,4 @@
-"""The queues and marks that an assignment describes, computed before anything is changed: pure, like `hostagent.tree`."""
+"""The queues and marks that an assignment describes, computed before anything is changed: pure, like `queues.tree`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 from beamer.validation import input_error
 from beamer.versioned_messages import Decoded, decode, is_known
 from hostagent.limits import check_limits, check_shape
-from hostagent.process import Mark
-from hostagent.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, port_tree
+from hostagent.marks.process import Mark
+from hostagent.queues.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, port_tree
 
 
 @dataclass(frozen=True)

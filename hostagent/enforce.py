@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 from beamer.errors import BeamerError, InputError, PlatformError
 from beamer.network.protocol import ClassCounter, Connections, PortCounters, WorkerBytes, WorkerId
-from hostagent.acknowledgements import Acknowledgements
 from hostagent.desired import DesiredState
-from hostagent.guard import remove_queues
-from hostagent.holding import HoldRule
-from hostagent.htb import ClassCount, Queues
-from hostagent.sockets import SocketTable
-from hostagent.state import StateDirectory
-from hostagent.tree import Tree
+from hostagent.expiry.guard import remove_queues
+from hostagent.expiry.state import StateDirectory
+from hostagent.marks.acknowledgements import Acknowledgements
+from hostagent.marks.holding import HoldRule
+from hostagent.marks.sockets import SocketTable
+from hostagent.queues.htb import ClassCount, Queues
+from hostagent.queues.tree import Tree
 
 # Reading a whole tree costs several times what its counters cost: each port's is read once in so many reports.
 WHOLE_TREE_EVERY = 20

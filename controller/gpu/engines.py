@@ -39,10 +39,10 @@ from beamer.studies.events import EncodedEvent, Event, decode
 from beamer.validation import input_error
 from beamer.versioned_messages import Decoded, encode, is_known
 from beamer.versioned_messages import decode as decode_message
-from controller.agents import Pace
+from controller.agents.hub import Pace
+from controller.event_loop.time_slices import TimeSlices, batched
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
-from controller.turns import Turns, batched
 from controller.websocket import FAILED, REFUSED, UNAVAILABLE, close_reason
 
 HELLO_S = 5.0  # from the connection to the hello, which an engine sends at once
@@ -99,7 +99,7 @@ class EngineHub:
         self._listener = listener
         self._limits = limits
         self._hello_s = hello_s
-        self._turns = Turns()
+        self._turns = TimeSlices()
         self._sessions: dict[str, _EngineSession] = {}
         self._used: dict[str, frozenset[Device]] = {}  # by studies whose engines are not connected, as far as is known
         self._limited = LimitedLog()
@@ -209,7 +209,7 @@ class _EngineSession:
         websocket: WebSocket,
         listener: EngineListener,
         limits: Limits,
-        turns: Turns,
+        turns: TimeSlices,
         limited: LimitedLog,
     ) -> None:
         self.facts = SessionFacts()

@@ -55,7 +55,7 @@ from beamer.studies.model import StudyStatus, check_name, split_key
 from beamer.studies.tracker import Tracker
 from beamer.studies.wakes import Wakes
 from controller.admission import check_admission
-from controller.alarm import Alarm
+from controller.event_loop.wake_timer import WakeTimer
 from controller.gpu.engines import EngineHub, SessionFacts
 from controller.gpu.nodes import check_declared, up
 from controller.limited_log import LimitedLog
@@ -120,7 +120,7 @@ class GpuLevel:
         self._recovering: set[str] = set()  # studies whose engines may not know yet that this controller has started
         self._thread = DaemonThread("gpu-decisions")
         self._limited = LimitedLog()
-        self._deciding = Alarm(self._decide)
+        self._deciding = WakeTimer(self._decide)
         self._releasing: asyncio.Task[None] | None = None
         self._timers: set[asyncio.TimerHandle] = set()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi.responses import Response, StreamingResponse
 
-from controller.turns import Turns
+from controller.event_loop.time_slices import TimeSlices
 
 PART_CHARACTERS = 1 << 14  # of an answer that are written in a turn of the loop: some 3 ms
 _JSON = "application/json"
@@ -24,7 +24,7 @@ class Entries:
         self.entries = entries
 
 
-async def answer(value: object, turns: Turns) -> Response:
+async def answer(value: object, turns: TimeSlices) -> Response:
     """Return a value as JSON. Iterators become lists, `Entries` objects, worked out as they are sent, when it is their turn."""
     parts = _parts(value)
     place = turns.begin()

@@ -38,6 +38,7 @@ from beamer.studies.events import (
 from beamer.studies.model import MAX_RANK, EndReason, TrialStatus, trial_key
 from beamer.validation import finding_error
 from controller.admission import check_admission
+from controller.event_loop.time_slices import TimeSlices
 from controller.http import responses
 from controller.http.answers import answer
 from controller.http.authorization import AGENT, HEALTH, STUDIES, Authorization, DeniedError
@@ -61,7 +62,6 @@ from controller.http.runs import check_run, study_event
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
 from controller.identity.tokens import Claims
 from controller.runtime import Runtime
-from controller.turns import Turns
 from controller.websocket import REFUSED, close_reason
 
 STUDY = STUDIES + "/{study}"
@@ -222,7 +222,7 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
-    turns = Turns()
+    turns = TimeSlices()
 
     @app.get(STUDIES)
     async def studies(claims: Claims = authorization) -> Response:

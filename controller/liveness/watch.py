@@ -9,7 +9,7 @@ from beamer.network.protocol import Workers
 from beamer.studies.events import AttemptEnded, Event, FellSilent, WorkerAttached
 from beamer.studies.tracker import Tracker
 from beamer.studies.wakes import Wakes
-from controller.alarm import Alarm
+from controller.event_loop.wake_timer import WakeTimer
 from controller.limited_log import LimitedLog
 from controller.liveness.leases import Leases, Unattached
 from controller.liveness.silence import Silence
@@ -17,7 +17,7 @@ from controller.liveness.silence import Silence
 GRACE_S = 10.0  # an agent or a controller that is started again is back within about 2 s, and its clients' leases with it
 SILENCE_S = 900.0  # longer than steps of training and evaluations usually take
 _SOON_S = 0.002  # changes of one burst are taken together
-_PAUSE = 9.0  # of the alarm: a tenth of the time, as nothing that is missing is urgent
+_PAUSE = 9.0  # of the timer: a tenth of the time, as nothing that is missing is urgent
 _RETRY_S = 1.0  # after the journal could not be written
 
 
@@ -63,7 +63,7 @@ class Watch:
         self._leases = leases
         self._silence = Silence(options.silence_s, clock())
         self._options = options
-        self._alarm = Alarm(self._check, _PAUSE)
+        self._alarm = WakeTimer(self._check, _PAUSE)
         self._log_limited = LimitedLog()
         self._logged: set[Unattached] = set()
         self._refused: set[str] = set()  # messages of what `record` refused at the last look, not of leases

@@ -16,9 +16,9 @@ from os_ken.ofproto import ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from controller.event_loop.time_slices import TimeSlices
 from controller.openflow import wire
 from controller.openflow.frames import HEADER, FrameError, FrameHeader, hello_versions, part_kind, readable
-from controller.turns import Turns
 
 HANDSHAKE_S = 10.0
 ECHO_S = 3.0  # of silence, then an echo request is sent
@@ -104,7 +104,7 @@ class Channel:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         on_message: Callable[[Any], None],
-        turns: Turns,
+        turns: TimeSlices,
     ) -> None:
         self._turns = turns
         self.datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)

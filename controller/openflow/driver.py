@@ -12,6 +12,7 @@ import structlog
 from beamer.errors import InputError, PlatformError, first_of
 from beamer.log_limit import VariedLogLimit
 from beamer.network.fabric import Fabric
+from controller.event_loop.time_slices import TimeSlices
 from controller.identity.certificates import PeerCertificate, require_mutual, switch_of
 from controller.limited_log import LimitedLog
 from controller.openflow.channel import (
@@ -29,7 +30,6 @@ from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot, static_rules
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
 from controller.openflow.terms import FixedTerm, Terms
-from controller.turns import Turns
 
 UNSERVED = 32  # connections beyond the fabric's own whose peer is not known yet: few, as each may hold 128 kB unread
 ALIVE_S = 2.0  # for a switch to answer when another connection claims to be it; a busy one takes tenths of a second
@@ -92,7 +92,7 @@ class SwitchDriver:
         self._lead = None if on_event is None else Leadership(on_event, terms)
         self._leading = asyncio.Event()
         self._clock = clock
-        self._turns = Turns()
+        self._turns = TimeSlices()
         self._book = RuleBook(fabric)
         self._rules: dict[str, dict[Slot, Rule]] = {
             name: {rule.slot: rule for rule in rules} for name, rules in static_rules(fabric).items()

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from controller.event_loop.time_slices import Work, batched
 from controller.openflow.reconcile import difference
 from controller.openflow.rules import Rule, RuleKey, Slot
-from controller.turns import Work, batched
 
 SETTLE_S = 1.2  # two readings, further apart than the passes of Open vSwitch's revalidator
 LINGER_S = 15.0

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from beamer.network.connection import FourTuple
 from beamer.network.fabric import Fabric
+from controller.event_loop.time_slices import CHEAP, Work, batched
 from controller.openflow.meters import RateMeter, meter_ids
 from controller.openflow.rules import HostPair, JobRules, Rule, Slot, connection_rule, pair_rules
-from controller.turns import CHEAP, Work, batched
 
 BySwitch = dict[str, dict[Slot, Rule]]
 Change = Mapping[str, Mapping[Slot, Rule | None]]

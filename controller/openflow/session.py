@@ -20,6 +20,7 @@ from typing import Any
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from controller.event_loop.time_slices import CHEAP, TimeSlices, Work, batched
 from controller.limited_log import LimitedLog
 from controller.openflow import held_rules, wire
 from controller.openflow.channel import Channel, RefusedError, describe
@@ -27,7 +28,6 @@ from controller.openflow.held_rules import HeldRules
 from controller.openflow.meters import RateMeter
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Slot, Table
-from controller.turns import CHEAP, Turns, Work, batched
 
 FLUSH_S = 0.02
 AUDIT_S = HARD_S / 5
@@ -83,7 +83,7 @@ class SwitchSession:
         clock: Callable[[], float],
         term: int,
         outdo: Callable[[int], Awaitable[int]],
-        turns: Turns,
+        turns: TimeSlices,
         limited: LimitedLog,
     ) -> None:
         self._switch = switch

@@ -12,8 +12,8 @@ from beamer.network.protocol import Applied, Assignment, Connections, Hello
 from controller.openflow.rules import RuleKey, Table
 from eval.faults.base import PATIENCE_S
 from eval.faults.site import ASK_S, FABRIC, POLL_S, ControllerProcess
-from hostagent.controllers import ControllerConnection, ControllerLink
 from hostagent.desired import parse_message
+from hostagent.link.controllers import ControllerConnection, ControllerLink
 from tests.support.openflow_switch import FakeSwitch, FlowEntry, MeterMod
 
 SWITCH, AGENT = FABRIC.switches[0], FABRIC.hosts[0].agent or ""

@@ -29,7 +29,7 @@ from eval.faults.lab import SWITCH, EmulatedController, EmulatedSite, Traffic, e
 from eval.faults.load import Load
 from eval.faults.site import POLL_S, http_client, site_directory
 from eval.resume import ROOT
-from hostagent.tree import class_id
+from hostagent.queues.tree import class_id
 from tests.support import postgresql as databases
 from topologies.emulation.observation import queue_changes, read_rules, unused_rules
 from topologies.emulation.sampling import queue_bytes

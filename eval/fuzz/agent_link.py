@@ -31,9 +31,9 @@ from eval.fuzz.mutations import mutated
 from eval.fuzz.tally import Tally
 from eval.fuzz.websocket_frames import TEXT, frame, hostile_frames
 from hostagent import agent as agent_module
-from hostagent import controllers
 from hostagent.agent import Agent, AgentOptions
-from hostagent.state import StateDirectory
+from hostagent.expiry.state import StateDirectory
+from hostagent.link import controllers
 from tests.support.agent_doubles import GuardInMemory, KernelInMemory
 
 ASSIGNMENT: dict[str, Any] = TypeAdapter(Assignment).json_schema()

@@ -24,7 +24,7 @@ from eval.fuzz.json_values import hostile_json, to_json
 from eval.fuzz.loops import PATIENCE_S, LoopThread
 from eval.fuzz.mutations import mutated
 from eval.fuzz.tally import Tally
-from hostagent.attach import AttachServer, listening
+from hostagent.workers.attach import AttachServer, listening
 
 AGENT = "h1"
 GOOD = ("good", "t", 0)

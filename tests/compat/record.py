@@ -29,7 +29,7 @@ from beamer.network.protocol import Assignment, from_agent
 from beamer.studies import events
 from beamer.studies.model import Rung
 from controller.http import bodies
-from hostagent.attach import AttachRequest
+from hostagent.workers.attach import AttachRequest
 from tests.netns.cluster import MANAGEMENT, URL, Cluster
 from tests.processes.shared_cluster import SharedCluster
 from tests.support.agent_doubles import agent_command

@@ -66,7 +66,7 @@ from controller.journal.replay import snapshot
 from controller.limits import Limits
 from eval.faults.peers import FollowingSwitch, PeerTasks
 from eval.faults.site import FABRIC, ControllerProcess, ending
-from hostagent.controllers import ControllerConnection, ControllerLink
+from hostagent.link.controllers import ControllerConnection, ControllerLink
 from tests.processes.shared_cluster import SharedCluster
 
 HERE = Path(__file__).parent

@@ -13,11 +13,11 @@ from pathlib import Path
 from beamer.client.lease import describe_process
 from beamer.network.connection import FourTuple
 from beamer.network.protocol import Applied, Assignment, Connections, Hello, LocalWorker, Port
-from hostagent.diagnostics import Diagnostics
-from hostagent.guard import wait_for_guard
-from hostagent.lease import QueueLease
-from hostagent.process import UNMARKED, Mark
-from hostagent.state import StateDirectory
+from hostagent.expiry.guard import wait_for_guard
+from hostagent.expiry.lease import QueueLease
+from hostagent.expiry.state import StateDirectory
+from hostagent.marks.diagnostics import Diagnostics
+from hostagent.marks.process import UNMARKED, Mark
 from tests.support.agent_doubles import FakeController, agent_command
 from tests.support.namespaces import Namespace
 

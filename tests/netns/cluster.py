@@ -16,9 +16,9 @@ from typing import Any
 from beamer.client.transport import Transport
 from beamer.network.codepoints import codepoint
 from beamer.ports import HTTP_PORT
-from hostagent.diagnostics import Diagnostics
-from hostagent.process import UNMARKED, Mark
-from hostagent.state import StateDirectory
+from hostagent.expiry.state import StateDirectory
+from hostagent.marks.diagnostics import Diagnostics
+from hostagent.marks.process import UNMARKED, Mark
 from tests.netns.bench import end_guard, kill_group, mark_of
 from tests.netns.trainer import STEP_BYTES
 from tests.support.agent_doubles import agent_command

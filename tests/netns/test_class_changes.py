@@ -21,9 +21,9 @@ import pytest
 
 from beamer.network.plan import QUEUES
 from beamer.network.protocol import Port
-from hostagent.htb import Queues
-from hostagent.timeouts import RTO_MAX_S
-from hostagent.tree import port_tree
+from hostagent.marks.timeouts import RTO_MAX_S
+from hostagent.queues.htb import Queues
+from hostagent.queues.tree import port_tree
 from tests.emulation.repetition import until_valid
 from tests.netns.bench import Bench, eventually, local_worker, mark_of
 from tests.netns.segments import sent_again

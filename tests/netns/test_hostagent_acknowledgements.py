@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from beamer.network.codepoints import ACKNOWLEDGEMENT, codepoint
-from hostagent.acknowledgements import Acknowledgements
-from hostagent.process import Mark, mark
-from hostagent.tree import class_id
+from hostagent.marks.acknowledgements import Acknowledgements
+from hostagent.marks.process import Mark, mark
+from hostagent.queues.tree import class_id
 from tests.netns.bench import PORT, Bench, eventually
 from tests.support.namespaces import Namespace, cabled_namespaces
 

@@ -15,9 +15,9 @@ import pytest
 
 from beamer.network.protocol import Connections, Counters, LocalWorker, WorkerId, WorkerLease, Workers
 from beamer.studies.model import Process
-from hostagent.diagnostics import Diagnostics
-from hostagent.process import UNMARKED, Mark
-from hostagent.procfs import Procfs
+from hostagent.marks.diagnostics import Diagnostics
+from hostagent.marks.process import UNMARKED, Mark
+from hostagent.workers.procfs import Procfs
 from tests.netns.bench import Bench, eventually, mark_of
 
 pytestmark = pytest.mark.netns

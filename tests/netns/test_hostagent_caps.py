@@ -6,7 +6,7 @@ import time
 import pytest
 
 from beamer.network.protocol import Assignment
-from hostagent.tree import cap_ids
+from hostagent.queues.tree import cap_ids
 from tests.netns.bench import PORT, Bench, eventually, local_worker
 from tests.support.tiers import long
 

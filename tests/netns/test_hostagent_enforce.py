@@ -12,10 +12,10 @@ from beamer.errors import PlatformError
 from beamer.network.protocol import Assignment, PortCounters
 from hostagent.desired import desired_state
 from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
-from hostagent.htb import Queues
+from hostagent.expiry.state import StateDirectory
 from hostagent.limits import MAX_PORT_FRAME_BYTES, MAX_RATE_BPS
-from hostagent.state import StateDirectory
-from hostagent.tree import Change, Tree
+from hostagent.queues.htb import Queues
+from hostagent.queues.tree import Change, Tree
 from tests.support.namespaces import Namespace, cabled_namespaces
 
 pytestmark = pytest.mark.netns

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from hostagent import holding
-from hostagent.acknowledgements import Acknowledgements
-from hostagent.diagnostics import bytes_sent
-from hostagent.draining import MAX_DRAINING_S
-from hostagent.holding import LASTS_S, HoldRule, hold, is_held, release
+from hostagent.marks import holding
+from hostagent.marks.acknowledgements import Acknowledgements
+from hostagent.marks.diagnostics import bytes_sent
+from hostagent.marks.draining import MAX_DRAINING_S
+from hostagent.marks.holding import LASTS_S, HoldRule, hold, is_held, release
 from tests.emulation.repetition import until_valid
 from tests.netns.bench import Bench, eventually, local_worker
 from tests.netns.segments import lost, sent_again

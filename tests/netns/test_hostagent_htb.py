@@ -10,8 +10,8 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.network.protocol import Port
-from hostagent.htb import ClassCount, Queues
-from hostagent.tree import UNREGISTERED, Cap, Tree, class_id, port_tree
+from hostagent.queues.htb import ClassCount, Queues
+from hostagent.queues.tree import UNREGISTERED, Cap, Tree, class_id, port_tree
 from tests.support.namespaces import Namespace, cabled_namespaces
 
 pytestmark = pytest.mark.netns

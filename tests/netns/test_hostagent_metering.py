@@ -15,7 +15,7 @@ from beamer.network.metering import AttemptMeter, TrafficPattern
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, LocalWorker, Port
 from beamer.studies.model import Worker
 from beamer.testing.fabrics import star
-from hostagent.state import StateDirectory
+from hostagent.expiry.state import StateDirectory
 from tests.netns.bench import end_guard
 from tests.support.agent_doubles import FakeController, agent_command
 from tests.support.namespaces import Namespace, cabled_namespaces

@@ -24,7 +24,7 @@ from beamer.network.protocol import (
 from beamer.ports import HTTP_PORT
 from hostagent.desired import DesiredState
 from hostagent.enforce import PollResult
-from hostagent.state import StateDirectory
+from hostagent.expiry.state import StateDirectory
 from tests.support.namespaces import Namespace
 
 _Message = TypeVar("_Message", Applied, Connections, Counters, Hello, Workers)

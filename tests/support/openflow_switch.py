@@ -12,10 +12,10 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from beamer.network.fabric import Fabric
+from controller.event_loop.time_slices import at_once
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Output, Rule, RuleKey, SetField, SetQueue, static_rules
 from controller.openflow.wire import match_of
-from controller.turns import at_once
 
 Packet = Mapping[str, int | str]
 

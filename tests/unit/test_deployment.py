@@ -6,10 +6,11 @@ from configparser import ConfigParser
 
 import controller.commands.serve
 from controller.identity.tokens import TokenRole
-from hostagent import attach, limits
+from hostagent import limits
 from hostagent.capabilities import NET_ADMIN, OPTIONAL
 from hostagent.command import serve
-from hostagent.tree import MAX_CAPPED
+from hostagent.queues.tree import MAX_CAPPED
+from hostagent.workers import attach
 from tests.support.checkout import ROOT
 
 DOCS = (ROOT / "docs" / "deployment.md").read_text()

@@ -13,8 +13,8 @@ from tests.support.checkout import ROOT
 LIBRARY = ROOT / "beamer"
 PARTS = {
     "beamer": {"studies", "network", "gpu", "sim"},
-    "controller": {"http", "identity", "journal", "liveness", "openflow"},
-    "hostagent": {"agent", "tree"},
+    "controller": {"http", "identity", "journal", "liveness", "network", "openflow"},
+    "hostagent": {"agent", "expiry", "marks", "queues"},
 }
 """Some siblings that import others or are imported, by folder."""
 APART = [

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostagent.members import ProcessTrees
+from hostagent.workers.members import ProcessTrees
 
 SWITCHES, CONTROLLER, AGENTS, TRAINERS = "Open vSwitch", "the controller", "the host agents", "the trainers"
 Thread = tuple[int, int]  # process id, thread id

@@ -214,7 +214,7 @@ def test_agents_follow_switches_that_lag_behind(tmp_path: Path) -> None:
 def test_agents_wait_long_for_a_silent_switch_and_not_for_a_lost_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
-    monkeypatch.setattr("controller.delivery.SWITCH_WAIT_S", 3600.0 if lost else 0.02)
+    monkeypatch.setattr("controller.network.delivery.SWITCH_WAIT_S", 3600.0 if lost else 0.02)
 
     async def play() -> None:
         desk = Desk(tmp_path)

@@ -18,7 +18,7 @@ from beamer.studies.wakes import Wakes
 from controller.gpu.level import COALESCE_S as ALLOCATION_S
 from controller.gpu.level import REPORTS_S, GpuLevel
 from controller.limits import Limits
-from controller.planning import COALESCE_S
+from controller.network.planning import COALESCE_S
 from controller.runtime import PROGRESS_S
 from tests.unit.controller.test_runtime import FABRIC, REGISTERED, Desk, run, trial
 

@@ -17,11 +17,11 @@ from beamer.errors import PlatformError
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, Port, PortCounters, WorkerId, Workers
 from hostagent import agent as module
 from hostagent.agent import Agent, AgentOptions
-from hostagent.attach import listening
 from hostagent.desired import DesiredState
 from hostagent.enforce import PollResult
+from hostagent.expiry.state import StateDirectory
 from hostagent.limits import MAX_MESSAGE_BYTES
-from hostagent.state import StateDirectory
+from hostagent.workers.attach import listening
 from tests.support.agent_doubles import FakeController
 
 PORT = Port(interface="data", rate_bps=20_000_000, classify="mark")

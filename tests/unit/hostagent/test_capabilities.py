@@ -10,11 +10,12 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from beamer.errors import BeamerError, InputError, PlatformError
 from beamer.network.protocol import Port
-from hostagent import htb, process
 from hostagent.capabilities import effective_capabilities, missing
-from hostagent.htb import Queues
-from hostagent.process import borrow, socket_descriptors
-from hostagent.tree import port_tree
+from hostagent.marks import process
+from hostagent.marks.process import borrow, socket_descriptors
+from hostagent.queues import htb
+from hostagent.queues.htb import Queues
+from hostagent.queues.tree import port_tree
 
 DAC_OVERRIDE, DAC_READ_SEARCH, SYS_PTRACE = 1 << 1, 1 << 2, 1 << 19
 

@@ -8,11 +8,11 @@ from unittest import mock
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
-from hostagent import htb, probe
-from hostagent.attach import listening
 from hostagent.cli import main
 from hostagent.command import parse_urls
-from hostagent.state import StateDirectory
+from hostagent.expiry.state import StateDirectory
+from hostagent.queues import htb, probe
+from hostagent.workers.attach import listening
 
 GOOD = {"--name": "h1", "--controller": "ws://127.0.0.1:8657"}
 

@@ -11,9 +11,9 @@ from beamer.studies.model import Process
 from hostagent import enforce as module
 from hostagent.desired import DesiredState, desired_state
 from hostagent.enforce import Enforcer
-from hostagent.process import Mark
-from hostagent.state import StateDirectory
-from hostagent.tree import Tree, class_id
+from hostagent.expiry.state import StateDirectory
+from hostagent.marks.process import Mark
+from hostagent.queues.tree import Tree, class_id
 
 PORTS = tuple(Port(interface=name, rate_bps=20_000_000, classify="mark") for name in ("e0", "e1"))
 WORKER = LocalWorker(job="s/t/j", rank=0, process=Process(2), klass=2)

@@ -9,7 +9,6 @@ import pytest
 from beamer.errors import MAX_SHOWN, InputError
 from beamer.network.protocol import Assignment, LocalWorker, Port
 from beamer.studies.model import Process
-from hostagent import attach
 from hostagent.desired import desired_state, generation_of, parse_message
 from hostagent.limits import (
     MAX_CLASSES,
@@ -20,7 +19,8 @@ from hostagent.limits import (
     MAX_WORKERS,
     check_shape,
 )
-from hostagent.tree import MAX_CAPPED, cap_ids
+from hostagent.queues.tree import MAX_CAPPED, cap_ids
+from hostagent.workers import attach
 
 PORT = Port(interface="e0", rate_bps=20_000_000, classify="mark")
 WORKER = LocalWorker(job="s/t", rank=0, process=Process(2), klass=2)

@@ -19,12 +19,12 @@ from beamer.network.connection import Connection
 from beamer.network.protocol import Assignment, Connections, Message, ReportLimits, Welcome, WorkerId
 from beamer.protocol_version import HEADER, PeerProtocol
 from hostagent import agent as module
-from hostagent import controllers
 from hostagent.agent import Agent, AgentOptions
 from hostagent.desired import parse_message
 from hostagent.enforce import PollResult
+from hostagent.expiry.state import StateDirectory
 from hostagent.limits import ASSIGNMENT_LIMITS
-from hostagent.state import StateDirectory
+from hostagent.link import controllers
 from tests.support.recordings import check
 from tests.unit.hostagent.test_agent import PORT, FakeEnforcer, NoGuard, eventually
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.types import Message
 
+from controller.event_loop.time_slices import TimeSlices
 from controller.http.answers import PART_CHARACTERS, Entries, answer
-from controller.turns import Turns
 from tests.support.effort import turns
 
 
@@ -31,7 +31,7 @@ def received(value: object, events: list[str]) -> tuple[list[Message], dict[byte
 
     async def scene() -> None:
         beside = asyncio.create_task(others())
-        response = await answer(value, Turns())
+        response = await answer(value, TimeSlices())
         await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
         beside.cancel()
 
@@ -83,7 +83,7 @@ def test_others_have_their_turn_while_a_long_answer_is_written() -> None:
 def test_a_turn_does_not_grow_with_those_who_read() -> None:
     def longest(readers: int) -> int:
         async def scene(counting: Callable[[], AbstractContextManager[None]]) -> None:
-            shared, begun = Turns(), [0]
+            shared, begun = TimeSlices(), [0]
 
             async def receive() -> Message:
                 await asyncio.Event().wait()

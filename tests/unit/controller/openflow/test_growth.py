@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from beamer.testing.fabrics import star
-from controller import turns as slices
+from controller.event_loop import time_slices as slices
 from controller.openflow import channel, session
 from controller.openflow.rules import JobRules
 from tests.support.effort import turns

@@ -8,12 +8,12 @@ import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import two_spines
+from controller.event_loop.time_slices import TimeSlices
 from controller.openflow import channel, driver, held_rules, session
 from controller.openflow.channel import Channel, ChannelError, ExcessError
 from controller.openflow.reconcile import difference
 from controller.openflow.reports import SwitchInstalled, SwitchLost
 from controller.openflow.rules import Band, HostPair, Rule, SetQueue, Table, match
-from controller.turns import Turns
 from tests.support import openflow_samples as samples
 from tests.support.openflow_samples import IPV4, METADATA, features_reply, flow_entry, flow_removed, frame, hello, multipart
 from tests.support.openflow_switch import FakeSwitch
@@ -243,7 +243,7 @@ def test_what_is_sent_has_a_bound_where_nothing_is_read(monkeypatch: pytest.Monk
     async def scenario() -> None:
         connected: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
         server = await asyncio.start_server(
-            lambda r, w: connected.set_result(Channel(r, w, lambda _: None, Turns())), "127.0.0.1", 0
+            lambda r, w: connected.set_result(Channel(r, w, lambda _: None, TimeSlices())), "127.0.0.1", 0
         )
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         talk = await connected

@@ -8,12 +8,12 @@ import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import star
+from controller.event_loop.time_slices import at_once
 from controller.openflow import held_rules, session
 from controller.openflow.meters import FIRST_METER, METERS, RateMeter, meter_ids
 from controller.openflow.reports import SwitchInstalled
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import Band, JobRules
-from controller.turns import at_once
 from tests.support.openflow_switch import FakeSwitch, MeterMod, desired_rules
 from tests.unit.controller.openflow.test_driver import bench
 

@@ -8,11 +8,11 @@ import pytest
 
 from beamer.network.connection import FourTuple
 from beamer.testing.fabrics import two_spines
+from controller.event_loop.time_slices import at_once
 from controller.openflow.held_rules import HeldRules
 from controller.openflow.reconcile import difference
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot, static_rules
-from controller.turns import at_once
 from tests.support.openflow_switch import desired_rules
 
 FABRIC = two_spines()

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from controller.event_loop.time_slices import TimeSlices
 from controller.limited_log import LimitedLog
 from controller.openflow import session as module
 from controller.openflow.rules import COOKIE_PREFIX, IPV4, Band, HostPair, Rule
 from controller.openflow.session import FlowCounts, SwitchSession
-from controller.turns import Turns
 
 PAIRS = 5_000
 
@@ -41,7 +41,7 @@ def test_a_rule_that_is_removed_while_counters_are_added_up_is_counted_once(monk
 
     async def play() -> None:
         channel: Any = Reading()
-        session = SwitchSession("s1", channel, final, print, lambda: 0.0, 1, _no_later_term, Turns(), LimitedLog())
+        session = SwitchSession("s1", channel, final, print, lambda: 0.0, 1, _no_later_term, TimeSlices(), LimitedLog())
         counting = asyncio.create_task(session.count())
         for _ in range(3):
             await asyncio.sleep(0)

@@ -34,7 +34,7 @@ def test_controllers_and_agents_are_the_program_that_was_in_use_when_they_starte
     with two_programs(tmp_path / "programs") as programs:
         assert sources("controller.cli") == new
         programs.use_old()
-        assert sources("controller.cli") == sources("hostagent.guard") == old
+        assert sources("controller.cli") == sources("hostagent.expiry.guard") == old
         assert sources("eval.faults.traffic_worker") == new, "workers are not replaced"
         programs.use_new()
         programs.use_new()

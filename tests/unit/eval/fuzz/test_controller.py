@@ -57,7 +57,7 @@ def test_an_agent_that_speaks_for_others_would_be_found(monkeypatch: pytest.Monk
     async def let_in(self: object, name: str, reading: object) -> None:
         """Let the newest agent of a name in beside the one that is served."""
 
-    monkeypatch.setattr("controller.agents.AgentHub._succeed", let_in)
+    monkeypatch.setattr("controller.agents.hub.AgentHub._succeed", let_in)
     assert agents.run(seconds=60, seed=SEED, most_inputs=200).failures
 
 

@@ -12,8 +12,8 @@ from eval.fuzz import agent_link, attach, client, websocket
 from eval.fuzz.findings import Findings
 from eval.fuzz.websocket_frames import hostile_frames
 from hostagent import agent as agent_module
-from hostagent import attach as attach_module
-from hostagent.attach import AttachRequest
+from hostagent.workers import attach as attach_module
+from hostagent.workers.attach import AttachRequest
 
 SEED = 1
 RUNS: dict[str, tuple[Callable[[float, int, int | None], Findings], int]] = {

@@ -1,0 +1,1 @@
+"""The host agents: their WebSockets, and what is logged of them."""

@@ -1,0 +1,406 @@
+"""The controller's side of the host agents' protocol: one WebSocket per agent name, whole assignments out, reports in.
+
+    accepted -> its version is served -> its name is in the fabric, hello within `HELLO_S`
+             -> the only one of its name, or its predecessor is gone
+             -> counted no more among the server's connections -> reports read at a bounded rate, the latest of a kind taken in
+
+Whatever is long is read, taken in or written for one agent in a turn of the event loop, however many have something to say.
+An agent that breaks the protocol is told why and closed; its queues and marks stay as they are.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+import structlog
+from fastapi import WebSocket, WebSocketDisconnect
+from pydantic import ValidationError
+
+from beamer.errors import InputError, PlatformError, nearest
+from beamer.log_limit import LogLimit
+from beamer.network.message_limits import fitted, fitted_assignment
+from beamer.network.protocol import (
+    AgentReport,
+    Applied,
+    Assignment,
+    AssignmentLimits,
+    Connections,
+    Counters,
+    Hello,
+    ReportLimits,
+    Welcome,
+    Workers,
+    from_agent,
+)
+from beamer.protocol_version import HEADER, PeerProtocol, check_version, parse_header
+from beamer.validation import input_error
+from beamer.versioned_messages import Decoded, decode, encode, is_known
+from controller.admission import check_report, entries_of
+from controller.agents.log import AgentLog
+from controller.event_loop.time_slices import TimeSlices
+from controller.limited_log import LimitedLog
+from controller.limits import Limits
+from controller.websocket import AGENT_PING_S, FAILED, REFUSED, UNAVAILABLE, UNCOUNT, close_reason
+
+HELLO_S = 5.0  # from the connection to the hello, which an agent sends at once
+SUCCESSION_S = 2 * AGENT_PING_S + 1  # after which an agent that is dead has been given up by its pings
+_COUNTED_CHARACTERS = 20_000  # of a message, which counts as several if it is longer: reading them takes under a millisecond
+_LONG_CHARACTERS = 4096  # of a message that is read when it is its turn: some 50 microseconds
+_LONG_ENTRIES = 32  # of a report that is taken in when it is its turn: some 100 microseconds
+_BURST_S = 1.0  # of messages and entries that may come at once: an agent that has just connected reports everything
+
+log = structlog.get_logger("beamer-controller")
+
+
+class AgentListener(Protocol):
+    """Receives what agents report, and when they join or are lost."""
+
+    def agent_joined(self, agent: str) -> Assignment:
+        """Return the assignment of an agent that has just sent its hello."""
+
+    def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> int:
+        """Take in a report; return how many connections have come or gone with it. Raises `InputError` for an invalid one."""
+
+    def agent_lost(self, agent: str) -> None:
+        """Take in that an agent is gone."""
+
+
+class Pace:
+    """Tell how long to wait so that no more than `per_s` things happen in a second, `burst_s` seconds' worth at once."""
+
+    def __init__(self, per_s: float, burst_s: float = _BURST_S) -> None:
+        self._per_s = per_s
+        self._burst_s = burst_s
+        self._until_s = float("-inf")  # to which what has happened takes
+
+    def wait_s(self, now: float) -> float:
+        """Return for how many seconds nothing may happen yet."""
+        return max(self._until_s - now, 0.0)
+
+    def count(self, now: float, things: int) -> None:
+        """Count what happens now."""
+        self._until_s = max(self._until_s, now - self._burst_s) + things / self._per_s
+
+
+class _AgentSession:
+    """One agent's connection; an assignment that was not sent yet gives way to the newer one, and so does a report."""
+
+    def __init__(
+        self,
+        websocket: WebSocket,
+        limits: Limits,
+        turns: TimeSlices,
+        session_log: AgentLog,
+    ) -> None:
+        self.websocket = websocket
+        self.protocol = PeerProtocol()
+        self.takes: AssignmentLimits | None = None
+        self.left_out: Mapping[str, int] = {}  # of the latest assignment
+        self._turns = turns
+        self._log = session_log
+        self.gone = asyncio.Event()
+        self._limits = limits
+        self._next: Assignment | None = None
+        self._wake = asyncio.Event()
+        self._messages, self._entries = Pace(limits.messages_per_s), Pace(limits.entries_per_s)
+        self.changes = Pace(limits.connection_changes_per_s)  # of connections, to be replaced by the agent's own
+        self._reported: dict[type, AgentReport] = {}
+        self._arrived = asyncio.Event()
+
+    def put(self, assignment: Assignment) -> None:
+        self._next = assignment
+        self._wake.set()
+
+    async def send_all(self) -> None:
+        with suppress(WebSocketDisconnect, RuntimeError):  # closed from the other task
+            while await self._wake.wait():
+                self._wake.clear()
+                await self._turns.granted(self._turns.begin())
+                assignment, self._next = self._next, None  # one that came meanwhile is put again, and needs no second turn
+                if assignment is not None:
+                    await self._send(assignment)
+
+    async def _send(self, assignment: Assignment) -> None:
+        """Send as much of an assignment as the agent takes."""
+        encoded = partial(encode, version=self.protocol.version)
+        if self.takes is None:
+            await self.websocket.send_text(encoded(assignment))
+            return
+        try:
+            fitting = fitted_assignment(assignment, self.takes, encoded)
+        except InputError as error:
+            self._log.not_sent(assignment, error)
+            return
+        self.left_out = fitting.left_out
+        if self.left_out:
+            self._log.shortened(self.left_out)
+        await self.websocket.send_text(fitting.message)
+
+    async def welcome(self) -> None:
+        """Say what is taken of reports, to an agent that knows of it."""
+        if is_known(Welcome, self.protocol.version):
+            with suppress(RuntimeError):  # closed meanwhile
+                await self.websocket.send_text(encode(Welcome(limits=report_limits(self._limits)), self.protocol.version))
+
+    async def receive(self) -> AgentReport:
+        """Return the next message of a kind that is known. Raises `InputError`, or `WebSocketDisconnect` at the end."""
+        while True:
+            decoded = await self._receive()
+            if decoded.unused:
+                self._log.unused(self.protocol, decoded.unused)
+            if decoded.message is not None:
+                return self._within_limits(decoded.message)
+
+    def _within_limits(self, report: AgentReport) -> AgentReport:
+        """Return what is taken of a report. Raises `InputError` for more from who was told the limits."""
+        if is_known(Welcome, self.protocol.version):
+            check_report(report, self._limits)
+            return report
+        taken = fitted(report, report_limits(self._limits)).report
+        assert isinstance(taken, AgentReport)
+        return taken
+
+    async def _receive(self) -> Decoded[AgentReport]:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._messages.wait_s(loop.time()))
+        message = await self.websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        text = message.get("text")
+        if text is None:
+            raise InputError("message", "bytes", "a text frame with a JSON object")
+        self._messages.count(loop.time(), 1 + len(text) // _COUNTED_CHARACTERS)
+        if len(text) > _LONG_CHARACTERS:
+            await self._turns.granted(self._turns.begin())
+        try:
+            return decode(from_agent, text, self.protocol.version)
+        except ValidationError as error:
+            raise input_error(error) from error
+
+    async def read_all(self) -> None:
+        """Read reports for `reports` until the connection ends."""
+        with suppress(WebSocketDisconnect):
+            while True:
+                report = await self.receive()
+                self._reported.pop(type(report), None)  # it comes after those that were reported before it
+                self._reported[type(report)] = report
+                self._arrived.set()
+
+    async def reports(self) -> AsyncIterator[AgentReport]:
+        """Yield reports as fast as they may be taken in; one that waits is replaced by a newer one of its kind."""
+        loop = asyncio.get_running_loop()
+        while True:
+            held_s = self.changes.wait_s(loop.time())
+            kinds = [kind for kind in self._reported if kind is not Connections or not held_s]
+            if not kinds:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(held_s if self._reported else None):
+                        await self._arrived.wait()
+            self._arrived.clear()
+            for kind in kinds[:1]:
+                await asyncio.sleep(self._entries.wait_s(loop.time()))
+                if max(map(entries_of, self._reported.values())) > _LONG_ENTRIES:
+                    await self._turns.granted(self._turns.begin())
+                report = self._reported.pop(kind)
+                self._entries.count(loop.time(), entries_of(report))
+                yield report
+
+    async def close(self, code: int, reason: str) -> None:
+        # The peer may have closed first.
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await self.websocket.close(code, close_reason(reason))
+
+
+class AgentHub:
+    """The connections of all agents, one of each name, and each agent's latest counters.
+
+    succession_s: for how long a second agent of a name waits for the first one's end before it is refused.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        listener: AgentListener,
+        limits: Limits = Limits(),  # noqa: B008  # frozen
+        succession_s: float = SUCCESSION_S,
+        hello_s: float = HELLO_S,
+    ) -> None:
+        self._names = frozenset(names)
+        self._listener = listener
+        self._limits = limits
+        self._succession_s = succession_s
+        self._hello_s = hello_s
+        self._turns = TimeSlices()
+        self._sessions: dict[str, _AgentSession] = {}
+        self._succeeding: dict[str, asyncio.Event] = {}  # by names of which a second one waits: that a third one has come
+        self._counters: dict[str, Counters] = {}
+        self._unreported: dict[str, dict[str, Mapping[str, int]]] = {}  # by agent and kind of report
+        changes_per_s = limits.connection_changes_per_s
+        # Of each agent, however often it connects: two reports whose connections are all others, at once.
+        burst_s = 2 * limits.agent_connections / changes_per_s
+        self._changes_of = {name: Pace(changes_per_s, burst_s) for name in self._names}
+        self._limited = LimitedLog()
+        self._changes = LogLimit(10, 60.0)  # of who is connected, by name
+
+    @property
+    def connected(self) -> frozenset[str]:
+        """Names of the agents that are connected."""
+        return frozenset(self._sessions)
+
+    @property
+    def counters(self) -> dict[str, Counters]:
+        """The latest counters of every agent that has sent some."""
+        return dict(self._counters)
+
+    @property
+    def left_out(self) -> dict[tuple[str, str, str], int]:
+        """How many entries are beyond a limit, by agent, message and part, in the latest messages of connected agents."""
+        found = {(name, "assignment", part): n for name, one in self._sessions.items() for part, n in one.left_out.items()}
+        for name, reports in self._unreported.items():
+            found |= {(name, kind, part): n for kind, parts in reports.items() for part, n in parts.items()}
+        return found
+
+    def send(self, agent: str, assignment: Assignment) -> None:
+        """Send `assignment` to `agent` if it is connected; otherwise it receives it when it joins."""
+        if session := self._sessions.get(agent):
+            session.put(assignment)
+
+    async def serve(self, name: str, websocket: WebSocket) -> None:
+        """Serve the agent that connected as `name` until either side closes."""
+        await websocket.accept()
+        session = _AgentSession(websocket, self._limits, self._turns, AgentLog(name, self._limited))
+        with suppress(WebSocketDisconnect):
+            try:
+                session.protocol = parse_header(websocket.headers.get(HEADER))
+                check_version(session.protocol.version, "agent", "controller")
+                if name not in self._names:
+                    raise InputError("agent", name, nearest(name, self._names))
+                await session.welcome()
+                hello = await self._hello(name, session)
+                session.takes = hello.limits
+                await self._read(name, session, hello.generation)
+            except InputError as error:
+                await self._refuse(name, session, error)
+
+    async def _refuse(self, name: str, session: _AgentSession, error: InputError) -> None:
+        known = name if name in self._names else None
+        kind = re.split(r"[.\[]", error.field)[0]  # what comes further down may be the peer's own choice
+        self._limited.warning("agent refused", known, known and kind, agent=name, reason=str(error))
+        await session.close(REFUSED, str(error))
+
+    async def _hello(self, name: str, session: _AgentSession) -> Hello:
+        try:
+            async with asyncio.timeout(self._hello_s):
+                hello = await session.receive()
+        except TimeoutError:
+            raise InputError("hello", None, f"a hello of agent {name!r} within {self._hello_s:g} s") from None
+        if not isinstance(hello, Hello) or hello.agent != name:
+            raise InputError("hello", hello.model_dump(), f"a hello of agent {name!r} as the first message")
+        return hello
+
+    async def _read(self, name: str, session: _AgentSession, generation: int) -> None:
+        """Read reports, so that a connection that has ended is not waited for, and take them in once it is the only one."""
+        reading = asyncio.create_task(session.read_all())
+        try:
+            await self._succeed(name, reading)
+            await self._exchange(name, session, generation, reading)
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.exception()  # it was raised before, or is of a connection that is being closed for another reason
+
+    async def _succeed(self, name: str, reading: asyncio.Task[None]) -> None:
+        """Wait until no other agent of a name is served: one that does not answer pings is given up meanwhile.
+
+        The newest connection of a name waits, as that of an agent whose older ones were cut off. reading: ends with it.
+        """
+        displaced = asyncio.Event()
+        if before := self._succeeding.get(name):
+            before.set()
+        self._succeeding[name] = displaced
+        try:
+            async with asyncio.timeout(self._succession_s):
+                while (served := self._sessions.get(name)) and not displaced.is_set() and not reading.done():
+                    waits = [asyncio.create_task(event.wait()) for event in (served.gone, displaced)]
+                    awaited: list[asyncio.Task[Any]] = [*waits, reading]
+                    try:
+                        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        for wait in waits:
+                            wait.cancel()
+        except TimeoutError:
+            raise InputError("agent", name, "a name of which no agent is connected; one is, and answers") from None
+        finally:
+            if self._succeeding.get(name) is displaced:
+                del self._succeeding[name]
+        if displaced.is_set():
+            raise InputError("agent", name, "one connection of a name that waits for another's end; a newer one does")
+        if reading.done():
+            reading.result()
+            raise WebSocketDisconnect
+
+    async def _exchange(self, name: str, session: _AgentSession, generation: int, reading: asyncio.Task[None]) -> None:
+        session.websocket.scope.get("state", {}).get(UNCOUNT, _do_nothing)()
+        self._sessions[name] = session
+        session.changes = self._changes_of[name]
+        self._log_change("agent joined", name, generation=generation, protocol=session.protocol.version)
+        session.put(self._listener.agent_joined(name))
+        tasks = [asyncio.create_task(session.send_all()), asyncio.create_task(self._take_reports(name, session))]
+        try:
+            await reading
+        finally:
+            for task in tasks:
+                task.cancel()
+            del self._sessions[name]
+            self._unreported.pop(name, None)
+            session.gone.set()
+            self._listener.agent_lost(name)
+            self._log_change("agent lost", name)
+
+    async def _take_reports(self, name: str, session: _AgentSession) -> None:
+        try:
+            async for report in session.reports():
+                changes = self._on_message(name, report)
+                session.changes.count(asyncio.get_running_loop().time(), changes)
+        except InputError as error:
+            await self._refuse(name, session, error)
+        except PlatformError as error:
+            self._limited.error("a report cannot be taken in", name, str(error), agent=name, reason=str(error))
+            await session.close(UNAVAILABLE, str(error))
+        except Exception as error:  # noqa: BLE001  # a defect; the agent connects again and reports anew
+            self._limited.error("a report cannot be taken in", name, repr(error), agent=name, exc_info=error)
+            await session.close(FAILED, repr(error))
+
+    def _on_message(self, name: str, message: AgentReport) -> int:
+        if isinstance(message, Counters):
+            self._counters[name] = message
+        if isinstance(message, Workers | Connections | Counters):
+            self._unreported.setdefault(name, {})[message.kind] = message.left_out
+            if message.left_out:
+                AgentLog(name, self._limited).unreported(message.kind, message.left_out)
+        if isinstance(message, Hello):
+            raise InputError("hello", message.agent, "one hello per connection")
+        return self._listener.on_agent_message(name, message)
+
+    def _log_change(self, change: str, name: str, **what: int) -> None:
+        if self._changes.take((change, name)):
+            log.info(change, agent=name, **what)
+
+
+def report_limits(limits: Limits) -> ReportLimits:
+    """Return what is taken of agents' reports, as an agent is told."""
+    return ReportLimits(
+        message_bytes=limits.message_bytes,
+        connections=limits.agent_connections,
+        leases=limits.agent_leases,
+        ports=limits.agent_ports,
+        classes=limits.agent_classes,
+    )
+
+
+def _do_nothing() -> None:
+    """Stand in where the server counts no connections."""

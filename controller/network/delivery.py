@@ -1,0 +1,157 @@
+"""Delivers decisions that are durable: switches first, then agents, each what changes for it.
+
+A packet that its host marks with a class whose rules its edge does not hold yet is given the old one there, and counted for the
+new one later: agents wait until all connected switches have acknowledged, or for `SWITCH_WAIT_S`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from beamer.log_limit import LogLimit
+from beamer.network.protocol import Assignment
+from controller.event_loop.wake_timer import WakeTimer
+from controller.limited_log import LimitedLog
+from controller.network.installation import Installation
+from controller.network.targets import Targets
+from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.rules import JobRules
+
+SWITCH_WAIT_S = 2.0  # that assignments wait at most for switches to acknowledge their rules
+
+log = structlog.get_logger("beamer-controller")
+
+
+class Switches(Protocol):
+    """What installs rules on switches; `SwitchDriver` is the live one."""
+
+    async def start(self) -> None:
+        """Listen for switches."""
+
+    async def stop(self) -> None:
+        """Stop listening and leave the rules as they are."""
+
+    def install(self, generation: int, jobs: Sequence[JobRules]) -> None:
+        """Make every switch hold the rules of `jobs`, as soon as it is connected."""
+
+    async def counters(self) -> tuple[PairCount, ...]:
+        """Return what has been counted per job, host pair and class."""
+
+
+class Agents(Protocol):
+    """What sends assignments; `AgentHub` is the live one."""
+
+    def send(self, agent: str, assignment: Assignment) -> None:
+        """Send an assignment to an agent, as soon as it is connected."""
+
+
+@dataclass(frozen=True)
+class GenerationTargets:
+    """The targets of one generation."""
+
+    generation: int
+    targets: Targets
+
+
+class Delivery:
+    """Deliver generations to switches and agents, and know which is in force where.
+
+    installation: keeps what is acknowledged. targets: in force at its generation. make_switches: returns what installs rules,
+    given the callback for switches' events. clock: Unix seconds. log_limit: of lines about a switch. limited: the log
+    of what is not acknowledged.
+    """
+
+    def __init__(
+        self,
+        installation: Installation,
+        targets: Targets,
+        agents: Agents,
+        make_switches: Callable[[Callable[[SwitchEvent], None]], Switches],
+        clock: Callable[[], float],
+        log_limit: LogLimit,
+        limited: LimitedLog,
+    ) -> None:
+        self.installation = installation
+        self.targets = targets
+        self._agents = agents
+        self._clock = clock
+        self._log_limit = log_limit
+        self._limited = limited
+        self._sent = GenerationTargets(installation.generation, targets)
+        self._pending: deque[GenerationTargets] = deque()
+        self._durable = installation.generation
+        self._switch_wait = WakeTimer(self._stop_waiting_for_switches)
+        self.switches = make_switches(self._on_switch_event)
+
+    async def start(self) -> None:
+        """Have switches hold what is wanted, and listen for them."""
+        # Before any switch can connect, or the first one would be asked to drop rules that still hold.
+        self.switches.install(self.installation.generation, self.targets.rules)
+        await self.switches.start()
+
+    async def stop(self) -> None:
+        """Stop, leaving switches and agents as they are."""
+        self._switch_wait.cancel()
+        await self.switches.stop()
+
+    def want(self, generation: int, targets: Targets, events_at_s: Iterable[float]) -> Callable[[], None]:
+        """Make a generation the wanted one, and return what is to be called when it is durable.
+
+        events_at_s: as of `Installation.want`.
+        """
+        before, self.targets = self.targets, targets
+        rules = targets.rules if targets.rules != before.rules else None
+        self.installation.want(generation, rules is not None, targets.renewed_from(before), events_at_s)
+        self._pending.append(GenerationTargets(generation, targets))
+
+        def carry_out() -> None:
+            self._durable = generation
+            if rules is not None:
+                self.switches.install(generation, rules)
+            self._send(self.installation.on_switches)
+
+        return carry_out
+
+    def assignment(self, agent: str) -> Assignment:
+        """Return the latest assignment that an agent may have."""
+        return self._sent.targets.assignments[agent].model_copy(update={"generation": self._sent.generation})
+
+    def _send(self, on_switches: int) -> None:
+        """Send agents what changed for them up to the generation `on_switches`, as far as it is durable."""
+        renewed: set[str] = set()
+        first = self._pending[0] if self._pending else None
+        while self._pending and self._pending[0].generation <= min(on_switches, self._durable):
+            before, self._sent = self._sent, self._pending.popleft()
+            renewed.update(self._sent.targets.renewed_from(before.targets))
+        for agent in sorted(renewed):
+            self._agents.send(agent, self.assignment(agent))
+        if not self._pending or self._pending[0] is not first:
+            self._switch_wait.cancel()
+        if self._pending and self._pending[0].generation <= self._durable:  # it is not waited for anew
+            self._switch_wait.within(SWITCH_WAIT_S)
+
+    def _stop_waiting_for_switches(self) -> None:
+        behind = [name for name, generation in self.installation.switches.items() if generation < self.installation.generation]
+        what = "assignments are sent although switches have not acknowledged their rules"
+        self._limited.warning(what, None, tuple(behind), switches=behind)
+        self._send(self.installation.generation)
+
+    def _on_switch_event(self, event: SwitchEvent) -> None:
+        match event:
+            case SwitchInstalled():
+                self.installation.switch_installed(event.switch, event.generation, self._clock())
+            case SwitchLost():
+                self.installation.switch_lost(event.switch)
+                self._log_switch("switch lost", event.switch)
+            case SwitchConnected():
+                self.installation.switch_connected(event.switch)
+                self._log_switch("switch connected", event.switch)
+        self._send(self.installation.on_switches)
+
+    def _log_switch(self, change: str, switch: str) -> None:
+        """Log a change, unless it is one of many: a port that flaps, say."""
+        if self._log_limit.take((change, switch)):
+            log.info(change, switch=switch)

@@ -1,0 +1,248 @@
+"""Makes decisions, beside the event loop, and has what follows from them journaled and delivered; one at a time.
+
+    what runs, in slices -> columns and the policy's decision, in a thread -> targets, in slices -> journal -> delivery
+
+What ends or moves while a decision is made has no part in it: it calls for the next one.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from beamer.daemon_thread import DaemonThread
+from beamer.decision.core import DecisionCore, Proposal
+from beamer.errors import PlatformError
+from beamer.network.events import PlanChanged, Planned
+from beamer.network.ledger import NetworkLedger
+from beamer.network.plan import Plan
+from beamer.network.running import RunningJobs
+from beamer.network.snapshot import Snapshot
+from beamer.studies.events import Event
+from beamer.studies.model import TrialStatus
+from beamer.studies.tracker import Tracker
+from controller.event_loop.time_slices import TimeSlices
+from controller.event_loop.wake_timer import WakeTimer
+from controller.limited_log import LimitedLog
+from controller.network.delivery import Delivery
+from controller.network.installation import LATENCY_SAMPLES
+from controller.network.set_aside import SetAside
+from controller.network.targets import TargetBuilder
+
+COALESCE_S = 0.002  # events of one burst make one decision
+RETRY_S = 1.0  # after the journal could not be written
+
+_UNKNOWN = object()  # no state
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A decision or a failure to make one.
+
+    asked: the jobs that it is about. attempts: the same by job as their starts, where there is one. events: that call for a
+    decision, as many as it knows of. state: how what the policy remembers differs from what was journaled last.
+    """
+
+    proposal: Proposal[Any, Plan]
+    asked: frozenset[str] = frozenset()
+    attempts: Mapping[str, float] = field(default_factory=dict)
+    events: int = 0
+    state: Any = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not be made."""
+        return self.proposal.failed
+
+    @property
+    def error(self) -> str:
+        """Why not."""
+        return self.proposal.error
+
+
+class Planner:
+    """Decide on what runs, and renew targets where only these change.
+
+    core: asks the policy. plan: in force. record: takes in an event, journaled. then: calls back when all that was recorded
+    so far is durable. policy: its name. clock: Unix seconds. limited: the log of what the journal refuses.
+    """
+
+    def __init__(
+        self,
+        network: NetworkLedger,
+        tracker: Tracker,
+        core: DecisionCore[Any, Snapshot, Plan],
+        plan: Plan,
+        builder: TargetBuilder,
+        delivery: Delivery,
+        record: Callable[[Event], bool],
+        then: Callable[[Callable[[], None]], None],
+        policy: str,
+        clock: Callable[[], float],
+        limited: LimitedLog,
+    ) -> None:
+        self.plan = plan
+        self.set_aside = SetAside(self._propose, tracker, network.profiles)
+        self._network = network
+        self._tracker = tracker
+        self._core = core
+        self._builder = builder
+        self._delivery = delivery
+        self._record = record
+        self._then = then
+        self._policy = policy
+        self._clock = clock
+        self._limited = limited
+        self._turns = TimeSlices()
+        self._thread = DaemonThread("decisions")  # a policy may never return
+        self._busy = asyncio.Lock()
+        self._caused_at_s: list[float] = []
+        self._awaited: list[asyncio.Future[None]] = []  # by whom the next decision is
+        self._journaled_state: Any = _UNKNOWN
+        self._deciding = WakeTimer(self._decide)
+        self._searching = WakeTimer(self._search_culprits)
+        self._renewing = WakeTimer(self._renew)
+
+    async def start(self) -> None:
+        """Decide for the time that has passed."""
+        await self._decide()
+
+    async def stop(self) -> None:
+        """Decide no more."""
+        for timer in (self._deciding, self._searching, self._renewing):
+            await timer.stop()
+        self._thread.end()
+
+    def decide(self, within_s: float, caused_at_s: float | None = None) -> None:
+        """Decide within some time. caused_at_s: when the event came in that makes it necessary, if one does."""
+        if caused_at_s is not None and len(self._caused_at_s) < LATENCY_SAMPLES:
+            self._caused_at_s.append(caused_at_s)
+        self._deciding.within(within_s)
+
+    async def decided(self) -> None:
+        """Decide soon, and return when that is done."""
+        decided = asyncio.get_running_loop().create_future()
+        self._awaited.append(decided)
+        self._deciding.within(COALESCE_S)
+        await decided
+
+    def renew(self) -> None:
+        """Renew targets under the same plan, soon."""
+        self._renewing.within(COALESCE_S)
+
+    async def _decide(self) -> None:
+        async with self._busy:
+            awaited, self._awaited = self._awaited, []
+            made = await self.set_aside.propose()
+            if await self._install(made) and not made.failed:
+                del self._caused_at_s[: made.events]
+        for decided in awaited:
+            if not decided.done():  # who waited has given up
+                decided.set_result(None)
+        if made.proposal.wake_s is not None:
+            self._deciding.within(max(made.proposal.wake_s - self._clock(), COALESCE_S))
+        if self.set_aside.is_searching:
+            self._searching.within(0.0)
+
+    async def _search_culprits(self) -> None:
+        async with self._busy:
+            await self.set_aside.search()
+        if self.set_aside.is_searching:
+            self._searching.within(0.0)
+        else:
+            self._deciding.within(COALESCE_S)
+
+    async def _renew(self) -> float:
+        """Return how long it took, in seconds, without waiting for a decision that is being made."""
+        async with self._busy:
+            began_s = asyncio.get_running_loop().time()
+            standing = self._core.standing(self.plan)
+            await self._install(_Made(standing, state=self._state_difference(self._network.decision, standing.plain_state)))
+            return asyncio.get_running_loop().time() - began_s
+
+    async def _propose(self, without: frozenset[str], among: frozenset[str] | None) -> _Made:
+        """Return what the policy decides on all jobs that run, or on those among some, but those left out."""
+        await self._turns.do(self._network.prepare(self._tracker))
+        running = frozenset(trial.key for trial in self._tracker.running)
+        without |= frozenset() if among is None else running - among
+        view = _RunningView(self._network, self._tracker, without)
+        events, generation = len(self._caused_at_s), self._delivery.installation.generation + 1
+        now, last = self._clock(), self._network.decision
+
+        def propose() -> _Made:
+            proposal = self._core.propose(view.snapshot, self.plan, now, generation)
+            attempts = view.jobs.attempts if view.jobs is not None and not proposal.failed else {}
+            return _Made(proposal, running - without, attempts, events, self._state_difference(last, proposal.plain_state))
+
+        made = await self._thread.do(propose)
+        if view.jobs is not None:
+            view.jobs.keep()
+        return made
+
+    async def _install(self, made: _Made) -> bool:
+        """Journal what is new under a new generation and deliver it; return whether it was journaled."""
+        self._renewing.cancel()
+        proposal, delivery = made.proposal, self._delivery
+        jobs, seen, rates = self._tracker.running, self._network.seen, self._network.sender_bps
+        present = self._of_present(proposal.content, made.attempts)
+        wanted = await self._turns.do(self._builder.build(jobs, seen, present, rates))
+        # In one turn from here on: what is journaled is what is known now.
+        plan = self._of_present(proposal.content, made.attempts)
+        if (wanted, plan, proposal.state) == (delivery.targets, self.plan, self._core.state):
+            return True
+        generation = delivery.installation.generation + 1
+        decided = Planned(self._clock(), self._policy, generation, proposal.plain_state, plan.queues, dict(plan.jobs))
+        last = self._network.decision
+        try:
+            self._record(PlanChanged.of(last, decided, made.state) if last else decided)
+        except PlatformError as error:
+            self._limited.error("the journal takes no decision, the old plan stays", None, reason=str(error))
+            self._deciding.within(RETRY_S)
+            return False
+        self._core.adopt(proposal)
+        self._journaled_state = proposal.plain_state
+        self.plan = plan
+        self._then(delivery.want(generation, wanted, self._caused_at_s[: made.events]))
+        return True
+
+    def _state_difference(self, last: Planned | None, state: Any) -> Any:
+        """Return how a state differs from that of the last decision; the same object as was journaled last does not."""
+        if last is None or state is self._journaled_state:
+            return None
+        return PlanChanged.state_difference(last, self._policy, state)
+
+    def _of_present(self, plan: Plan, attempts: Mapping[str, float]) -> Plan:
+        """Leave out of a plan what is not known any more, or has ended or moved since it was asked for.
+
+        attempts: that it was asked for.
+        """
+        trials = self._tracker.trials
+        gone = {key for key in plan.jobs if key not in trials or (key in attempts and not self._runs(key, attempts[key]))}
+        if not gone:
+            return plan
+        return Plan(plan.queues, MappingProxyType({key: job for key, job in plan.jobs.items() if key not in gone}))
+
+    def _runs(self, key: str, started_s: float) -> bool:
+        trial = self._tracker.trials.get(key)
+        attempt = trial.attempt if trial is not None and trial.status is TrialStatus.RUNNING else None
+        return attempt is not None and attempt.started_s == started_s
+
+
+class _RunningView:
+    """What runs, as of a turn of the event loop, whose columns another thread makes; or why that cannot be told."""
+
+    def __init__(self, network: NetworkLedger, tracker: Tracker, without: frozenset[str]) -> None:
+        self.jobs: RunningJobs | None = None
+        self._error: Exception | None = None
+        try:
+            self.jobs = network.running(tracker, without)
+        except Exception as error:  # noqa: BLE001  # of the jobs: whoever decides has to deal with it
+            self._error = error
+
+    def snapshot(self) -> Snapshot:
+        """Return the columns, or raise what has kept the look from being taken."""
+        if self.jobs is None:
+            assert self._error is not None
+            raise self._error
+        return self.jobs.snapshot()

@@ -1,0 +1,97 @@
+"""The small process that outlives an agent and removes its queues when their lease is over: nothing else would after SIGKILL.
+
+It sleeps and reads one file, so it imports the netlink library only when there is something to remove. Run as
+`python -m hostagent.expiry.guard DIRECTORY`.
+"""
+
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from beamer.errors import BeamerError, InputError, PlatformError
+from hostagent.expiry.lease import QueueLease, now
+from hostagent.expiry.state import StateDirectory
+
+_POLL_S = 0.5
+
+
+class Guard:
+    """Keeps a guard running for a state directory, in a session of its own so that no signal to the agent's reaches it."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        self._state = state
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ensure(self) -> None:
+        """Start a guard unless one is running, this agent's or the one that its predecessor left."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        if not self._state.held("guard"):
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "hostagent.expiry.guard", str(self._state.path)],
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+
+
+def remove_queues(state: StateDirectory) -> None:
+    """Restore the default queueing of every interface that the agent owns, and end the lease. The caller holds `changing`.
+
+    Raises `PlatformError` if that failed for one; then the lease and the record of what is left stay.
+    """
+    from hostagent.marks.acknowledgements import Acknowledgements
+    from hostagent.marks.holding import HoldRule
+    from hostagent.queues.htb import Queues
+
+    left: dict[str, PlatformError] = {}
+    queues, acknowledgements = Queues(), Acknowledgements()
+    try:
+        for interface in state.owned():
+            try:
+                with suppress(InputError):  # gone, or managed by another program by now
+                    queues.reconcile(interface, None)
+                acknowledgements.remove(interface)
+            except PlatformError as error:
+                left[interface] = error
+    finally:
+        queues.close()
+    state.own(left)
+    if left:
+        raise next(iter(left.values()))
+    HoldRule().remove()
+    QueueLease(state).end()
+
+
+def wait_for_guard(state: StateDirectory, patience_s: float = 5.0) -> bool:
+    """Wait until no guard runs; return whether none does."""
+    until = now() + patience_s
+    while state.held("guard"):
+        if now() >= until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def watch(state: StateDirectory) -> None:
+    """Remove the queues when their lease runs out; return when neither a lease nor an agent is left."""
+    lease = QueueLease(state)
+    while state.path.is_dir():
+        if lease.expired():
+            with state.changing(), suppress(BeamerError, OSError):  # tried again at the next poll
+                if lease.expired():
+                    remove_queues(state)
+        until = lease.until()
+        if until is None and not state.held("agent"):
+            return
+        left = 0.0 if until is None else until - now()
+        time.sleep(min(_POLL_S, left) if left > 0 else _POLL_S)
+
+
+if __name__ == "__main__":
+    directory = StateDirectory(Path(sys.argv[1]))
+    with directory.take("guard") or sys.exit(), suppress(FileNotFoundError):  # a directory taken away is nothing to guard
+        watch(directory)

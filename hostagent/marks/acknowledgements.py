@@ -1,0 +1,111 @@
+"""Pure acknowledgements leave a host in class 0, whatever class their connection has.
+
+In a class that is seldom served they would wait for seconds on a busy link, and what they acknowledge would stand still on
+links that are free. They are small, and carry no data that could overtake any. The kernel marks packets by socket, so netfilter
+tells them from data: packets with a class's codepoint that end with their TCP header. An interface's rules are a table of its
+own, which also clears the codepoint of acknowledgements from whatever else carries it.
+"""
+
+import json
+import logging
+import re
+import zlib
+from typing import Any
+
+from beamer.errors import PlatformError
+from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS
+from hostagent.marks.nftables import MAX_WITHOUT_DATA, WITHOUT_DATA, nft, removal
+from hostagent.queues.tree import class_id
+from hostagent.rate_limited_log import RateLimitedLog
+
+log = logging.getLogger("beamer.hostagent")
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # what else an interface's may have would be read as a command
+_CLASS = f"{class_id(0) >> 16:x}:{class_id(0) & 0xFFFF:x}"
+
+
+class Acknowledgements:
+    """Keeps the rules of this network namespace's interfaces. Belongs to a thread inside it."""
+
+    def __init__(self) -> None:
+        self._limited_log = RateLimitedLog(log)
+
+    def reconcile(self, interface: str) -> int:
+        """Have acknowledgements leave `interface` in class 0, read that back, and return how many tables were changed for it.
+
+        Where that is not possible they keep their job's class, which is logged.
+        """
+        try:
+            if _is_whole(interface):
+                return 0
+            nft("-f", "-", script=_script(interface))
+            if not _is_whole(interface):
+                raise PlatformError(f"{_table(interface)} did not take effect", "let no other program manage it")
+        except PlatformError as error:
+            self._limited_log.add("acknowledgements keep their job's class", error, logging.WARNING)
+            return 0
+        return 1
+
+    def remove(self, interface: str) -> None:
+        """Remove an interface's rules, if there are any. Raises `PlatformError`."""
+        if not _NAME.fullmatch(interface):  # it never had any
+            return
+        try:
+            nft("-f", "-", script=removal(_table(interface)))
+        except PlatformError:
+            if _listed(interface) is not None:
+                raise
+
+
+def _chains(interface: str) -> dict[str, tuple[str, ...]]:
+    """Return what an interface's table holds, by chain."""
+    return {
+        "acknowledgement": (f"ip dscp set {ACKNOWLEDGEMENT} meta priority set {_CLASS}",),
+        "leaving": (
+            f'oifname != "{interface}" accept',
+            f"ip dscp {ACKNOWLEDGEMENT} ip dscp set 0",
+            f"ip length > {MAX_WITHOUT_DATA} accept",
+            f"ip dscp != {{ {', '.join(map(str, CODEPOINTS))} }} accept",
+            "tcp flags fin,syn,rst accept",
+            *(f"{each} goto acknowledgement" for each in WITHOUT_DATA),
+        ),
+    }
+
+
+def _table(interface: str) -> str:
+    return f"table ip beamer-{interface}"
+
+
+def _script(interface: str) -> str:
+    """Return the commands that make an interface's table, in place of any before, in one step."""
+    return f"{removal(_table(interface))}{_table(interface)} {{\n{_content(interface, _digest(interface))}}}\n"
+
+
+def _content(interface: str, digest: str) -> str:
+    hooks = {"leaving": "type filter hook postrouting priority mangle\n"}
+    return "".join(
+        f"chain {chain} {{\n{hooks.get(chain, '')}" + "".join(f'{rule} comment "{digest}"\n' for rule in rules) + "}\n"
+        for chain, rules in _chains(interface).items()
+    )
+
+
+def _digest(interface: str) -> str:
+    """Return what every rule of an interface's table has as its comment, by which the table is known again."""
+    return f"{zlib.crc32(_content(interface, '').encode()):08x}"
+
+
+def _is_whole(interface: str) -> bool:
+    """Say whether an interface has its rules. Raises `PlatformError` for a name that nftables does not take."""
+    if not _NAME.fullmatch(interface):
+        raise PlatformError(f"nftables takes no name like {interface}", "give the interface another one")
+    found = [each["rule"].get("comment") for each in _listed(interface) or () if "rule" in each]
+    return found == [_digest(interface)] * sum(map(len, _chains(interface).values()))
+
+
+def _listed(interface: str) -> list[dict[str, Any]] | None:
+    """Return the objects of an interface's table; None where there is none, or nothing can be listed."""
+    try:
+        listed: list[dict[str, Any]] = json.loads(nft("-j", "list", *_table(interface).split()))["nftables"]
+    except (PlatformError, ValueError, LookupError):
+        return None
+    return listed

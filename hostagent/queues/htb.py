@@ -1,0 +1,211 @@
+"""The kernel's side of a port's tree: read it, change it, read it back, read its counters. All of it through pyroute2."""
+
+import errno
+import math
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyroute2.iproute import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+from pyroute2.netlink.rtnl import TC_H_ROOT
+
+from beamer.errors import BeamerError, InputError, PlatformError
+from hostagent.capabilities import DEPLOYMENT, NET_ADMIN
+from hostagent.queues.tree import ROOT, Change, DscpFilter, HtbClass, Root, Tree, difference
+
+_ETH_P_IP = 0x0800
+_TICKS_PER_US = 15.625  # the kernel's packet scheduler counts in 64 ns (PSCHED_SHIFT)
+_DSCP_MASK = 0xFC  # of the type-of-service byte; the other two bits are ECN
+_TOS_OFFSET = 1
+# pyroute2 0.9 decodes a u32 key from 4 bytes too early, so the key is read from the message itself: mask and value in
+# network order, then the offset in the machine's.
+_KEY_AT = 4 + 16  # behind the attribute's header and the selector's own fields
+_LOOPBACK = 1  # the index of `lo`, which every network namespace has
+_UNUSED = 0xFFFE0000  # a handle of no discipline
+_NO_VERSION = 0  # of HTB's interface, which is at 3
+_MODULES = {"sch_htb": "HTB queueing discipline", "cls_u32": "u32 classifier"}
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """What a class has sent, dropped and holds."""
+
+    sent_bytes: int
+    sent_packets: int
+    dropped_packets: int
+    backlog_bytes: int
+
+
+class Queues:
+    """The queues of this network namespace's interfaces. Belongs to the thread that made it; close it there."""
+
+    def __init__(self) -> None:
+        self._ip = IPRoute()
+
+    def close(self) -> None:
+        """Release the netlink socket."""
+        self._ip.close()
+
+    def check(self) -> None:
+        """Raise `PlatformError` if queues cannot be managed here: not allowed, or no HTB in the kernel.
+
+        The kernel is asked for an HTB of a version that does not exist. It refuses that before it changes anything, but first
+        checks that asking is allowed and that there is HTB (net/sched/sch_api.c, `qdisc_create`; sch_htb.c, `htb_init`).
+        """
+        try:
+            self._ip.tc("replace", "htb", _LOOPBACK, _UNUSED, version=_NO_VERSION)
+        except NetlinkError as error:
+            if error.code != errno.EINVAL:
+                raise _refusal("lo", "sch_htb", error) from error
+
+    def index(self, interface: str) -> int:
+        """Return the number that the kernel gave an interface when it was made. Raises `InputError` for an unknown one."""
+        return _index(interface)
+
+    def observe(self, interface: str) -> Tree | None:
+        """Return the HTB tree at the root of `interface`, None for the kernel's default.
+
+        Raises `InputError` for an unknown interface or a root that is neither.
+        """
+        index = _index(interface)
+        with _naming(interface):
+            root = next((q for q in self._ip.get_qdiscs(index=index) if q["parent"] == TC_H_ROOT), None)
+            if root is None or root["handle"] == 0:
+                return None
+            kind = root.get_attr("TCA_KIND")
+            if kind != "htb" or root["handle"] != ROOT:
+                name = f"{kind} {root['handle'] >> 16:x}:"
+                raise InputError(f"ports[{interface}]", name, "an interface with the kernel's default queueing discipline")
+            default = root.get_attr("TCA_OPTIONS").get_attr("TCA_HTB_INIT")["defcls"]
+            classes = [_class(message) for message in self._ip.get_classes(index=index)]
+            found = [_filter(message) for message in self._ip.get_filters(index=index, parent=ROOT)]
+        return Tree({c.id: c for c in classes}, {f.prio: f for f in found if f is not None}, default)
+
+    def reconcile(self, interface: str, desired: Tree | None) -> int:
+        """Give `interface` the tree `desired` (None: the default), read it back, and return how many objects were changed.
+
+        Raises `PlatformError` for a discipline that the kernel lacks, or where the tree reads back otherwise than written.
+        """
+        changes = difference(self.observe(interface), desired)
+        if not changes:
+            return 0
+        index = _index(interface)
+        for change in changes:
+            with _naming(interface, "cls_u32" if isinstance(change.what, DscpFilter) else "sch_htb"):
+                self._apply(index, change)
+        left = difference(self.observe(interface), desired)
+        if left:
+            raise PlatformError(f"{interface}: {left[0].what} did not take effect", "let no other program manage its queues")
+        return len(changes)
+
+    def counts(self, interface: str) -> dict[int, ClassCount]:
+        """Return the counters of every class on `interface` by class id, in one request."""
+        with _naming(interface):
+            messages: Iterable[Any] = self._ip.get_classes(index=_index(interface))
+            return {message["handle"]: _count(message) for message in messages}
+
+    def _apply(self, index: int, change: Change) -> None:
+        what = change.what
+        command = {"add": "add", "change": "change", "delete": "del"}[change.verb]
+        match what:
+            case Root():
+                if change.verb == "delete":
+                    self._ip.tc("del", index=index, root=True)
+                else:
+                    self._ip.tc("add", "htb", index, ROOT, default=what.default)
+            case HtbClass():
+                if change.verb == "delete":
+                    self._ip.tc("del-class", index=index, handle=what.id)
+                else:
+                    self._ip.tc(
+                        f"{command}-class",
+                        "htb",
+                        index,
+                        what.id,
+                        parent=what.parent,
+                        prio=what.prio,
+                        rate=what.rate,
+                        ceil=what.ceil,
+                        burst=_bytes(what.rate, what.burst_us),
+                        cburst=_bytes(what.ceil, what.cburst_us),
+                        quantum=what.quantum,
+                    )
+            case DscpFilter():
+                key = f"{what.dscp << 2:#04x}/{_DSCP_MASK:#04x}+{_TOS_OFFSET}"
+                place = {"parent": ROOT, "prio": what.prio, "protocol": _ETH_P_IP}
+                self._ip.tc(f"{command}-filter", "u32", index, target=what.target, keys=[key], **place)
+
+
+def _index(interface: str) -> int:
+    try:
+        return socket.if_nametoindex(interface)
+    except OSError as error:
+        raise _unknown(interface) from error
+
+
+def _bytes(rate: int, burst_us: int) -> float:
+    """Return the burst in bytes that pyroute2 turns into exactly `burst_us`; it rounds down."""
+    return rate * (burst_us + 0.5) / 1_000_000
+
+
+def _class(message: Any) -> HtbClass:
+    options = message.get_attr("TCA_OPTIONS")
+    parms = options.get_attr("TCA_HTB_PARMS")
+    return HtbClass(
+        id=message["handle"],
+        parent=ROOT if message["parent"] == TC_H_ROOT else message["parent"],
+        prio=parms["prio"],
+        rate=options.get_attr("TCA_HTB_RATE64") or parms["rate"],
+        ceil=options.get_attr("TCA_HTB_CEIL64") or parms["ceil"],
+        burst_us=math.ceil(parms["buffer"] / _TICKS_PER_US),
+        cburst_us=math.ceil(parms["cbuffer"] / _TICKS_PER_US),
+        quantum=parms["quantum"],
+    )
+
+
+def _filter(message: Any) -> DscpFilter | None:
+    """Return the filter that `message` describes; None for the hash table that the kernel lists before it."""
+    options = message.get_attr("TCA_OPTIONS")
+    selector = options.get_attr("TCA_U32_SEL") if options is not None else None
+    if selector is None:
+        return None
+    mask, value = struct.unpack_from(">II", selector.data, selector.offset + _KEY_AT)
+    (offset,) = struct.unpack_from("=i", selector.data, selector.offset + _KEY_AT + 8)
+    exact = selector["nkeys"] == 1 and offset == _TOS_OFFSET and mask == _DSCP_MASK << 24
+    dscp = value >> 26 if exact else -1
+    return DscpFilter(message["info"] >> 16, dscp, options.get_attr("TCA_U32_CLASSID"))
+
+
+def _count(message: Any) -> ClassCount:
+    stats = message.get_attr("TCA_STATS")
+    return ClassCount(stats["bytes"], stats["packets"], stats["drop"], stats["backlog"])
+
+
+@contextmanager
+def _naming(interface: str, module: str = "sch_htb") -> Iterator[None]:
+    """Turn the kernel's error numbers into what is missing. module: of the kernel, with what is asked for."""
+    try:
+        yield
+    except NetlinkError as error:
+        raise _refusal(interface, module, error) from error
+
+
+def _refusal(interface: str, module: str, error: NetlinkError) -> BeamerError:
+    match error.code:
+        case errno.ENODEV:
+            return _unknown(interface)
+        case errno.ENOENT | errno.EOPNOTSUPP:
+            return PlatformError(f"{interface}: the kernel has no {_MODULES[module]} ({error})", f"load {module}")
+        case errno.EPERM | errno.EACCES:
+            missing = f"{interface}: not allowed to manage queues: no {NET_ADMIN} in this network namespace"
+            return PlatformError(missing, f"run as root, or give it {NET_ADMIN}; {DEPLOYMENT}")
+        case _:
+            return PlatformError(f"{interface}: the kernel refused ({error})", "see the kernel's log")
+
+
+def _unknown(interface: str) -> InputError:
+    return InputError("ports.interface", interface, "an interface of this network namespace")

@@ -1,0 +1,1 @@
+"""The workers of this host: how they attach, and which processes are theirs."""
