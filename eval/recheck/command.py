@@ -12,6 +12,7 @@ from beamer.errors import InputError, nearest
 from eval.arithmetic import arithmetic
 from eval.recheck.age import older_tables
 from eval.recheck.base import CommittedCell, MissingInput, RecheckInputs
+from eval.recheck.coverage import lacking
 from eval.recheck.tables import NOT_RUN_AGAIN, RECHECKED
 
 
@@ -27,7 +28,7 @@ def recheck(
     python: Annotated[
         Path | None, typer.Option(help="Interpreter that has the peer's packages.", exists=True, dir_okay=False)
     ] = None,
-    older: Annotated[bool, typer.Option("--older", help="List tables older than what they rest on; run nothing.")] = False,
+    older: Annotated[bool, typer.Option("--older", help="List older tables, and what they lack; run nothing.")] = False,
 ) -> None:
     """Run cells of the committed tables again; ends with 1 if a figure is another one."""
     console = Console(width=None if sys.stdout.isatty() else 220, markup=False, highlight=False)
@@ -35,6 +36,9 @@ def recheck(
     for name, reason in older_tables().items():
         if name in names or not tables:
             console.print(f"{name}: older than what it rests on: {reason}", soft_wrap=True)
+    for name, absent in lacking().items():
+        if name in names or not tables:
+            console.print(f"{name}: no figures of {', '.join(absent)}", soft_wrap=True)
     if older:
         return
     console.print(f"run again with {', '.join(f'{name} {value}' for name, value in arithmetic().items())}", soft_wrap=True)

@@ -66,7 +66,7 @@ def test_the_config_names_every_claim_and_policies_that_exist(config: GpuStudyCo
             for one in claim.contenders(cell):
                 assert one.build().name == one.policy
                 used.add(one.policy)
-    assert used == set(GPU_POLICIES)
+    assert used <= set(GPU_POLICIES)
 
 
 def test_unknown_keys_of_a_claim_are_errors(config: GpuStudyConfig) -> None:

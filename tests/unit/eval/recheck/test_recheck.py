@@ -15,6 +15,7 @@ from eval.committed import RESULTS
 from eval.origin import MADE_WITH, RESTS_ON, made_with, sources_digest
 from eval.recheck import age, command
 from eval.recheck.base import NOTHING_GIVEN, CommittedCell, MissingInput, RecheckInputs
+from eval.recheck.coverage import WHOLE, lacking
 from eval.recheck.tables import NOT_RUN_AGAIN, RECHECKED, RecheckedTable
 from eval.resume import ROOT, imported_sources
 
@@ -73,6 +74,7 @@ def run(monkeypatch: pytest.MonkeyPatch, now: float, *arguments: str) -> Result:
 
     monkeypatch.setattr(command, "RECHECKED", {"one": RecheckedTable(cells, "the rest"), "other": RecheckedTable(needs)})
     monkeypatch.setattr(command, "older_tables", lambda: {"one": "2 files have changed since: a, b"})
+    monkeypatch.setattr(command, "lacking", lambda: {"other": ["new-policy"]})
     app = typer.Typer()
     app.command()(command.recheck)
     return CliRunner().invoke(app, list(arguments))
@@ -96,7 +98,19 @@ def test_what_is_the_same_ends_with_0_and_names_what_was_not_run(monkeypatch: py
 
 def test_older_tables_are_listed_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, 2.0, "--older")
-    assert (result.exit_code, result.output.count("\n")) == (0, 1)
+    assert (result.exit_code, result.output.count("\n")) == (0, 2)
+    assert "other: no figures of new-policy" in result.output
+
+
+def test_what_was_registered_since_is_missing_and_nothing_else_is() -> None:
+    has, known = {"fifo"}, ["fifo", "new-policy"]
+    assert lacking({"whole": (lambda: known, known), "engines": (lambda: has, known)}) == {"engines": ["new-policy"]}
+
+
+@pytest.mark.parametrize("table", WHOLE)
+def test_of_what_is_registered_a_table_has_something(table: str) -> None:
+    read, known = WHOLE[table]
+    assert {*read()} & {*known}, "nothing was read"
 
 
 @pytest.mark.parametrize(
