@@ -7,7 +7,12 @@ COMMANDS = {
     "simulate": Command(
         "beamer.simulate.command:simulate",
         "sim",
-        "Run a scenario, or a trace of coflows, in the flow-level simulator under each policy.",
+        "Run a scenario in the flow-level simulator under each policy.",
+    ),
+    "replay": Command(
+        "beamer.simulate.replay_command:replay",
+        "sim",
+        "Replay a trace of coflows on a big switch under each policy.",
     ),
     "workload": Command(
         "beamer.workloads.command:workload",

@@ -1,13 +1,15 @@
 """Figures as plain data for JSON files: seconds, by names that end in `_s`; None where a figure does not apply."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beamer.bounds import Bounds
 from beamer.sim.replay import Replay
 from beamer.sim.results import RunResult
 
+if TYPE_CHECKING:  # linear programmes are imported where a bound is asked for
+    from beamer.bounds import Bounds
 
-def ratio(mean_s: float, found: Bounds) -> float | None:
+
+def ratio(mean_s: float, found: "Bounds") -> float | None:
     """Return a mean completion time relative to the best lower bound on it; None of nothing."""
     return mean_s / found.mean_s if found.mean_s > 0 else None
 
@@ -28,18 +30,18 @@ def run_document(run: RunResult) -> dict[str, Any]:
     }
 
 
-def simulation_document(run: RunResult, allocator: str, found: Bounds) -> dict[str, Any]:
-    """Return a simulated run as plain data, its mean SCT beside the best lower bound on it."""
+def simulation_document(run: RunResult, allocator: str, found: "Bounds | None" = None) -> dict[str, Any]:
+    """Return a simulated run as plain data, its mean SCT beside the best lower bound on it, if there is one."""
     return {
         **run_document(run),
         "allocator": allocator,
-        "lower_bound_s": found.mean_s,
-        "bound": found.best,
-        "ratio": ratio(run.mean_sct_s, found),
+        "lower_bound_s": found and found.mean_s,
+        "bound": found and found.best,
+        "ratio": found and ratio(run.mean_sct_s, found),
     }
 
 
-def replay_document(one: Replay, found: Bounds) -> dict[str, Any]:
+def replay_document(one: Replay, found: "Bounds | None" = None) -> dict[str, Any]:
     """Return a replay of a trace as plain data, coflows in the trace's order."""
     times = zip(one.id, one.release_s.tolist(), one.completion_s.tolist(), strict=True)
     return {
@@ -48,7 +50,7 @@ def replay_document(one: Replay, found: Bounds) -> dict[str, Any]:
         "mean_cct_s": one.mean_cct_s,
         "p95_cct_s": one.quantile_cct_s(0.95),
         "mean_sct_s": None,
-        "lower_bound_s": found.mean_s,
+        "lower_bound_s": found and found.mean_s,
         "wall_s": one.wall_s,
         "coflows": [{"id": key, "release_s": release, "completion_s": completion} for key, release, completion in times],
         "stages": [],

@@ -1,13 +1,16 @@
 """Tables for the terminal."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from beamer.bounds import Bounds
 from beamer.report.json_documents import ratio
 from beamer.sim.replay import Replay
 from beamer.sim.results import RunResult
+
+if TYPE_CHECKING:
+    from beamer.bounds import Bounds
 
 
 def stage_table(title: str, runs: Sequence[RunResult], extra: Sequence[tuple[str, Sequence[str]]] = ()) -> Table:
@@ -37,7 +40,7 @@ def _against(value: float, base: float, alone: bool) -> str:
     return f"{value:.2f}" if alone or not base else f"{value:.2f} ({value / base - 1:+.0%})"
 
 
-def bound_rows(runs: Sequence[RunResult], found: Bounds) -> list[tuple[str, list[str]]]:
+def bound_rows(runs: Sequence[RunResult], found: "Bounds") -> list[tuple[str, list[str]]]:
     """Return the rows for `stage_table` that compare each run's mean SCT with the best lower bound on it."""
     ratios = [ratio(run.mean_sct_s, found) for run in runs]
     return [
@@ -60,15 +63,17 @@ def job_table(runs: Sequence[RunResult], class_shares: Sequence[dict[str, float]
     return table
 
 
-def replay_table(title: str, replays: Sequence[Replay], found: Bounds) -> Table:
-    """Return a table with a row per replay of a trace: coflow completion times beside the best lower bound on their mean."""
+def replay_table(title: str, replays: Sequence[Replay], found: "Bounds | None" = None) -> Table:
+    """Return a table with a row per replay of a trace: coflow completion times, beside a lower bound on their mean, if any."""
     table = Table(title=title, title_justify="left")
     table.add_column("coflow completion time (s)")
-    for heading in ("mean", "p50", "p95", f"bound ({found.best})", "mean / bound", "run time (s)"):
+    of_bound = () if found is None else (f"bound ({found.best})", "mean / bound")
+    for heading in ("mean", "p50", "p95", *of_bound, "run time (s)"):
         table.add_column(heading, justify="right")
     for one in replays:
-        times = (one.mean_cct_s, one.quantile_cct_s(0.5), one.quantile_cct_s(0.95), found.mean_s)
-        table.add_row(one.policy, *(f"{t:.3f}" for t in times), _ratio(ratio(one.mean_cct_s, found)), f"{one.wall_s:.1f}")
+        times = (one.mean_cct_s, one.quantile_cct_s(0.5), one.quantile_cct_s(0.95))
+        bounded = () if found is None else (f"{found.mean_s:.3f}", _ratio(ratio(one.mean_cct_s, found)))
+        table.add_row(one.policy, *(f"{t:.3f}" for t in times), *bounded, f"{one.wall_s:.1f}")
     return table
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from beamer.bounds.scenario import scenario_bounds, trace_bounds
 from beamer.gpu.policies import gpu_policy
 from beamer.joint.parts import JointParts
 from beamer.network.allocation import Allocator
@@ -36,6 +35,7 @@ from beamer.sim import Assumptions, simulate
 from beamer.sim.joint import simulate_scenario as simulate_searches
 from beamer.sim.replay import replay
 from beamer.sim.traces import Trace
+from beamer.simulate.options import described
 from beamer.simulate.outputs import ROWS, Outputs
 from beamer.workloads.joint import JointScenario
 from beamer.workloads.scenario import Scenario
@@ -44,14 +44,18 @@ _TABLE_ROWS = dict(zip(ROWS, (stage_rows, job_rows), strict=True))
 
 
 def run_scenario(
-    scenario: Scenario, names: Sequence[str], chosen: Allocator, described: str, rows: str, outputs: Outputs
+    scenario: Scenario, names: Sequence[str], chosen: Allocator, bounds: bool, rows: str, outputs: Outputs
 ) -> None:
-    """Run a scenario under each of some network policies. described: the allocator, for the title. rows: one of `ROWS`."""
+    """Run a scenario under each of some network policies. bounds: whether they are shown. rows: one of `ROWS`."""
     assumed = Assumptions()
-    found = scenario_bounds(scenario, assumed.acknowledgements)
+    found = None
+    if bounds:
+        from beamer.bounds.scenario import scenario_bounds
+
+        found = scenario_bounds(scenario, assumed.acknowledgements)
     runs = [simulate(scenario, name, assumptions=assumed, allocator=chosen) for name in names]
-    title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described}"
-    Console().print(stage_table(title, runs, bound_rows(runs, found)))
+    title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}"
+    Console().print(stage_table(title, runs, bound_rows(runs, found) if found else ()))
     _write_json(outputs["--json"], {"runs": [simulation_document(run, chosen.name, found) for run in runs]})
     if (file := outputs["--plot"]) is not None:
         plot_timeline(runs, file)
@@ -67,32 +71,34 @@ def run_searches(
     gpu_names: Sequence[str],
     names: Sequence[str],
     chosen: Allocator,
-    described: str,
     parts: JointParts,
     outputs: Outputs,
 ) -> None:
-    """Run searches that ask for GPUs under each GPU policy with each network policy. described: as of `run_scenario`."""
+    """Run searches that ask for GPUs under each GPU policy with each network policy."""
     runs = [
         simulate_searches(scenario, gpu_policy(gpu), network_policy(name), allocator=chosen, parts=parts)
         for gpu in gpu_names
         for name in names
     ]
     told = f", told of each other: {', '.join(parts.names)}" if parts.names else ""
-    Console().print(joint_table(f"{scenario.name} on {scenario.fabric.name}, simulated, {described}{told}", runs))
+    Console().print(joint_table(f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}{told}", runs))
     _write_json(outputs["--json"], {"runs": [joint_document(run) for run in runs]})
     if (file := outputs["--plot"]) is not None:
         plot_timeline([run.timeline for run in runs], file)
 
 
 def run_trace(
-    title: str, trace: Trace, rate_bps: int, names: Sequence[str], chosen: Allocator, alone: bool, outputs: Outputs
+    title: str, trace: Trace, rate_bps: int, names: Sequence[str], chosen: Allocator, bounds: bool, outputs: Outputs
 ) -> None:
-    """Replay a trace under each of some network policies. rate_bps: of the ports. alone: whether the file holds one run."""
-    found = trace_bounds(trace, rate_bps)
+    """Replay a trace under each of some network policies. rate_bps: of the ports. bounds: whether they are shown."""
+    found = None
+    if bounds:
+        from beamer.bounds.scenario import trace_bounds
+
+        found = trace_bounds(trace, rate_bps)
     runs = [replay(trace, rate_bps, network_policy(name), chosen) for name in names]
     Console().print(replay_table(escape(title), runs, found))
-    documents = [replay_document(run, found) for run in runs]
-    _write_json(outputs["--json"], documents[0] if alone else {"runs": documents})
+    _write_json(outputs["--json"], {"runs": [replay_document(run, found) for run in runs]})
     if (file := outputs["--cdf"]) is not None:
         plot_cdf("coflow completion time", [(run.policy, run.cct_s.tolist()) for run in runs], file)
     _write_table(outputs["--table"], [row for run in runs for row in coflow_rows(run)])

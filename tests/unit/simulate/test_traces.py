@@ -1,4 +1,4 @@
-"""`beamer simulate` on traces, and what it writes beside a table."""
+"""`beamer replay`, and what `beamer simulate` writes beside a table."""
 
 import csv
 import json
@@ -27,14 +27,15 @@ def trace(tmp_path: Path) -> Path:
 
 
 def replayed(trace: Path, *more: str) -> "subprocess.CompletedProcess[str]":
-    return beamer("simulate", "--trace", str(trace), "--format", "coflow-benchmark", "--rate", "1gbit", *more)
+    return beamer("replay", str(trace), "--format", "coflow-benchmark", "--rate", "1gbit", *more)
 
 
 def test_a_trace_is_replayed_and_written_as_json(trace: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    done = replayed(trace, "--policy", "sebf", "--allocator", "greedy", "--json", str(out))
+    done = replayed(trace, "--policies", "sebf", "--allocator", "greedy", "--bounds", "--json", str(out))
     assert done.returncode == 0, done.stderr
-    document: dict[str, Any] = json.loads(out.read_text())
+    document: dict[str, Any]
+    (document,) = json.loads(out.read_text())["runs"]
     assert list(document) == [
         "policy", "allocator", "mean_cct_s", "p95_cct_s", "mean_sct_s", "lower_bound_s", "wall_s", "coflows", "stages",
     ]  # fmt: skip
@@ -49,13 +50,13 @@ def test_a_trace_is_replayed_and_written_as_json(trace: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (("--policy", "fair", "--allocator", "greedy"), ("allocator", "'greedy'", "maxmin or classes")),
-        (("--policy", "sebf", "--allocator", "maxmin"), ("policy", "'sebf'", "fair")),
-        (("--policy", "sebf", "--allocator", "gready"), ("allocator", "'gready'", "greedy")),
-        (("--policy", "sebf", "--policies", "fair", "--allocator", "greedy"), ("--polic",)),
-        (("--policy", "sebf", "--mode", "rates"), ("--mode", "'rates'", "--trace")),
-        (("--policy", "sebf", "--allocator", "greedy", "--table", "t.txt"), ("--table", "t.txt")),
-        (("--policy", "sebf", "--allocator", "greedy", "--rate", "99999999tbit"), ("--rate", "99999999tbit", "at most")),
+        (("--policies", "fair", "--allocator", "greedy"), ("allocator", "'greedy'", "maxmin or classes")),
+        (("--policies", "sebf", "--allocator", "maxmin"), ("policy", "'sebf'", "fair")),
+        (("--policies", "sebf", "--allocator", "gready"), ("allocator", "'gready'", "greedy")),
+        (("--policies", "sebf,sebv", "--allocator", "greedy"), ("policy", "'sebv'", "sebf")),
+        (("--policies", "sebf", "--queues", "9"), ("--queues", "'9'", "1 to 8")),
+        (("--policies", "sebf", "--allocator", "greedy", "--table", "t.txt"), ("--table", "t.txt")),
+        (("--policies", "sebf", "--allocator", "greedy", "--rate", "99999999tbit"), ("--rate", "99999999tbit", "at most")),
     ],
 )
 def test_what_cannot_be_replayed(trace: Path, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:
@@ -69,7 +70,7 @@ def test_what_cannot_be_replayed(trace: Path, arguments: tuple[str, ...], parts:
 def test_a_broken_trace_is_refused_with_file_line_field_and_value(tmp_path: Path) -> None:
     path = tmp_path / "broken.txt"
     path.write_text("2 2\na 0 1 1 1 2:10\nb 0 1 1 1 2:nan\n")
-    done = replayed(path, "--policy", "sebf", "--allocator", "greedy")
+    done = replayed(path, "--policies", "sebf", "--allocator", "greedy")
     assert done.returncode == 2
     for part in ("broken.txt", "line 3", "megabytes", "'nan'"):
         assert part in done.stderr
@@ -78,7 +79,16 @@ def test_a_broken_trace_is_refused_with_file_line_field_and_value(tmp_path: Path
 def test_rows_and_events_of_a_scenario(tmp_path: Path) -> None:
     table, events, picture = tmp_path / "t.csv", tmp_path / "c.json", tmp_path / "cdf.png"
     done = beamer(
-        "simulate", "--policies", "fair,beamer", "--table", str(table), "--chrome", str(events), "--cdf", str(picture)
+        "simulate",
+        "--policies",
+        "fair,beamer",
+        "--bounds",
+        "--table",
+        str(table),
+        "--chrome",
+        str(events),
+        "--cdf",
+        str(picture),
     )
     assert done.returncode == 0, done.stderr
     assert "lower bound on mean SCT" in done.stdout
@@ -90,3 +100,14 @@ def test_rows_and_events_of_a_scenario(tmp_path: Path) -> None:
     spans = [event for event in written["traceEvents"] if event["ph"] == "X"]
     assert len([span for span in spans if span["cat"] == "stage"]) == len(rows)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_bounds_are_left_out_unless_they_are_asked_for(trace: Path, tmp_path: Path) -> None:
+    for number, command in enumerate(
+        (("simulate",), ("replay", str(trace), "--format", "coflow-benchmark", "--rate", "1gbit"))
+    ):
+        out = tmp_path / f"{number}.json"
+        done = beamer(*command, "--policies", "fair", "--json", str(out))
+        assert done.returncode == 0, done.stderr
+        assert "bound" not in done.stdout
+        assert json.loads(out.read_text())["runs"][0]["lower_bound_s"] is None

@@ -1,0 +1,60 @@
+"""Options of the commands that simulate: `beamer simulate` and `beamer replay`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from beamer.errors import InputError
+from beamer.network.allocation import Allocator, Classes, allocator, check_pair
+from beamer.network.plan import QUEUES
+from beamer.network.plan_modes import DEFAULT_MODE, PlanMode
+from beamer.network.policies import network_policy
+
+UNLIMITED = "unlimited"
+
+AllocatorName = Annotated[
+    str, typer.Option("--allocator", help="From order to rates: greedy, madd, maxmin, classes or equal-split.")
+]
+Bounds = Annotated[bool, typer.Option("--bounds", help="Show a lower bound on the mean completion time as well.")]
+CdfFile = Annotated[
+    Path | None, typer.Option("--cdf", help="Draw the distribution of completion times into this PNG.", dir_okay=False)
+]
+ChromeFile = Annotated[
+    Path | None,
+    typer.Option("--chrome", help="Write a timeline for Perfetto or chrome://tracing to this file.", dir_okay=False),
+]
+
+
+def chosen_allocator(name: str, queues: str | None, default: int, mode: PlanMode) -> Allocator:
+    """Return the allocator of that name; of classes, with as many as `queues` says. Raises `InputError`."""
+    if name == Classes.name:
+        return Classes(queues=default if queues is None else _queues(queues), plan_mode=mode)
+    chosen = allocator(name)
+    if mode.name != DEFAULT_MODE:
+        raise InputError("--mode", mode.name, f"no such option beside --allocator {name}, which has no classes")
+    if queues is not None:
+        raise InputError("--queues", queues, f"no such option beside --allocator {name}, which has no classes")
+    return chosen
+
+
+def _queues(text: str) -> int | None:
+    if text == UNLIMITED:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= QUEUES:
+        raise InputError("--queues", text, f"1 to {QUEUES}, the priorities that switches have, or {UNLIMITED}")
+    return int(text)
+
+
+def described(chosen: Allocator) -> str:
+    """Return what a title says of an allocator."""
+    if not isinstance(chosen, Classes):
+        return chosen.name
+    of_mode = "" if chosen.plan_mode.name == DEFAULT_MODE else f", mode {chosen.plan_mode.name}"
+    return f"{UNLIMITED if chosen.queues is None else chosen.queues} {chosen.name}{of_mode}"
+
+
+def check_pairs(policies: list[str], chosen: Allocator) -> None:
+    """Check that the allocator carries out what each policy decides. Raises `InputError`."""
+    for name in policies:
+        check_pair(network_policy(name), chosen)
