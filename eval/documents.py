@@ -1,28 +1,19 @@
-"""The tables of docs/gpu.md, and the form in which other docs have theirs: written from results files between comments.
+"""The form in which the docs have tables of experiments: written from results files between comments.
 
     <!-- begin: eval COMMAND NAME -->
     ...
     <!-- end -->
 
-NAME is of `gpu` a claim's, "verdicts", or "conditions CLAIM", of `peers` a peer's, or "agreement". Those of other commands
-are written by `eval/committed.py`.
+Those of GPU policies are written by `eval/gpu/documents.py`, all others by `eval/committed.py`.
 """
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from rich.table import Table
 
 from beamer.errors import InputError, nearest
-from beamer.yaml_files import read_json
-from eval import agreement
-from eval.gpu import regions
-from eval.gpu.results_file import RESULTS, StudyResults, read_results
-from eval.peers import results_file
-from eval.peers.results_file import PeerResults
 
-DOCS = Path(__file__).parent.parent / "docs" / "gpu.md"
 SECTION = re.compile(
     r"(?P<begin><!-- begin: eval (?P<name>(?P<command>[a-z]+) [\w ]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
@@ -36,23 +27,6 @@ def markdown(table: Table) -> str:
     lines.insert(1, "|" + "---|" * len(table.columns))
     title = str(table.title)
     return "\n".join([f"{title[0].upper()}{title[1:]}:", "", *lines, ""])
-
-
-def sections(
-    results: StudyResults, conditions: Mapping[str, Mapping[str, object]], peers: Mapping[str, PeerResults]
-) -> dict[str, str]:
-    """Return the text of every section by its name."""
-    found = {"gpu verdicts": "\n".join([markdown(results.verdicts(only_worse=True)), markdown(results.tally())])}
-    for one in results.claims:
-        found[f"gpu {one.claim.name}"] = "\n".join([f"{one.heading}.", "", *map(markdown, one.judged(results.tuned))])
-    for name, grid in conditions.items():
-        found[f"gpu conditions {name}"] = markdown(regions.summary(name, grid))
-    for name, outcome in peers.items():
-        found[f"peers {name}"] = "\n".join(map(markdown, outcome.tables()))
-        for one in results.claims:
-            if one.claim.name == name:
-                found["peers agreement"] = markdown(agreement.table(*agreement.agreements(one, outcome)))
-    return found
 
 
 def rewritten(text: str, found: Mapping[str, str]) -> str:
@@ -71,9 +45,3 @@ def rewritten(text: str, found: Mapping[str, str]) -> str:
         return f"{match['begin']}\n{found[name]}\n{match['end']}"
 
     return SECTION.sub(section, text)
-
-
-def current(text: str, results: Path = RESULTS, conditions: Path = regions.RESULTS, peers: Path = results_file.RESULTS) -> str:
-    """Return a document with its sections as the results files have them."""
-    grids = read_json(conditions, "the results") if conditions.exists() else {}
-    return rewritten(text, sections(read_results(results), grids, results_file.read_results(peers)))

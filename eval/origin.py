@@ -29,7 +29,16 @@ RESTS_ON: Mapping[str, tuple[str, ...]] = {
     "trials": ("eval.trials.runs",),
 }
 """Modules by results file: a table rests on them and on all that they import."""
-OF_NO_FIGURE = ("eval.committed", "eval.documents", "eval.report", "eval.gpu.report", "eval.gpu.knowledge", "eval.origin")
+OF_NO_FIGURE = (
+    "eval.committed",
+    "eval.documents",
+    "eval.gpu.agreement",
+    "eval.gpu.documents",
+    "eval.gpu.knowledge",
+    "eval.gpu.report",
+    "eval.origin",
+    "eval.report",
+)
 """Modules that show figures and make none."""
 OF_SEVERAL_TIMES = ("emulation", "faults")
 """Results files in which a command keeps parts of earlier runs: no digest is that of all of it."""

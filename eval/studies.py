@@ -1,4 +1,4 @@
-"""Every study whose figures are committed as a file of its command, but for those of GPU policies (`eval/documents.py`)."""
+"""Every study whose figures are committed as a file of its command, but for those of GPU policies (`eval/gpu/documents.py`)."""
 
 from typing import Any
 

@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from beamer.errors import InputError
-from eval import documents
-from eval.gpu import regions, tuning
+from eval.gpu import documents, regions, tuning
 from eval.gpu.claims import Claim, Inputs
 from eval.gpu.results_file import ClaimResults, StudyResults
 from eval.gpu.study import CACHE, CONFIG, GpuStudyConfig, Runner, grouped, read, runs_of

@@ -22,8 +22,8 @@ from rich.table import Table
 from beamer.errors import InputError, nearest
 from beamer.yaml_files import read_json, read_mapping
 from eval.config_section import ConfigSection
+from eval.gpu.claim import contenders
 from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
-from eval.gpu.claims.base import contenders
 from eval.gpu.study import GpuStudyConfig, Run, Runner
 from eval.json_lines import json_lines
 from eval.published import PublishedFactor, read_published

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from rich.table import Table
 
-from eval.gpu.claims.base import CellResults, Claim, Metric, Results
+from eval.gpu.claim import CellResults, Claim, Metric, Results
 from eval.gpu.knowledge import Knowledge, shown
 from eval.statistics import Interval, Ratio
 

@@ -16,8 +16,8 @@ from beamer.gpu.model import Costs
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy
 from beamer.yaml_files import read_yaml
 from eval.config_section import ConfigSection
+from eval.gpu.claim import SENSITIVITY
 from eval.gpu.claims import CLAIMS, Claim, Figures, GpuContender, Inputs
-from eval.gpu.claims.base import SENSITIVITY
 from eval.gpu.restart_costs import restart_costs
 from eval.resume import ResultCache, Task, digest, folder_digest, run_resumably, source_digest
 from eval.workers import on_processes

@@ -16,8 +16,8 @@ from rich.table import Table
 from beamer.errors import InputError, nearest
 from beamer.yaml_files import read_json, read_yaml
 from eval.config_section import ConfigSection
+from eval.gpu.claim import contenders
 from eval.gpu.claims import Claim, GpuContender, Inputs
-from eval.gpu.claims.base import contenders
 from eval.gpu.study import Run, Runner
 from eval.json_lines import json_lines
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from beamer.yaml_files import read_json
-from eval import documents
 from eval.committed import Committed
-from eval.gpu import regions
+from eval.gpu import documents, regions
 from eval.gpu.results_file import RESULTS, StudyResults, read_results
 from eval.machine import Machine
 from eval.origin import CONFIGS
@@ -92,7 +91,7 @@ def of_study(committed: Committed[Any]) -> dict[str, DocsSection]:
 
 
 def of_gpus() -> dict[str, DocsSection]:
-    """Return the sections of docs/gpu.md that `eval/documents.py` writes."""
+    """Return the sections of docs/gpu.md that `eval/gpu/documents.py` writes."""
     results = read_results()
     grids = read_json(regions.RESULTS, "the results") if regions.RESULTS.exists() else {}
     peers = results_file.read_results()

@@ -15,6 +15,8 @@ PARTS = {
     "beamer": {"studies", "network", "gpu", "sim"},
     "controller": {"http", "identity", "journal", "liveness", "network", "openflow"},
     "hostagent": {"agent", "expiry", "marks", "queues"},
+    "topologies": {"cabling", "leaf_spine"},
+    "eval": {"gpu", "joint", "recheck", "workers"},
 }
 """Some siblings that import others or are imported, by folder."""
 APART = [

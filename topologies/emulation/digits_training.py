@@ -15,8 +15,8 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from beamer.testing.trainer import CHECKPOINT, STOP, SignalRequests
-from topologies.emulation.digits import DigitsOptions
 from topologies.emulation.digits_data import TRAINING, batch, digits, stored
+from topologies.emulation.digits_options import DigitsOptions
 from topologies.emulation.gloo import group_rank, interface_towards
 
 FLAGS = (STOP, CHECKPOINT)

@@ -1,6 +1,6 @@
 """The claims that `python -m eval gpu` checks: one per file, each registered here under its name."""
 
-from eval.gpu.claims.base import Claim, Figures, GpuContender, Inputs, Results
+from eval.gpu.claim import Claim, Figures, GpuContender, Inputs, Results
 from eval.gpu.claims.elastic import ElasticClaim
 from eval.gpu.claims.hermes import HermesClaim
 from eval.gpu.claims.ones import OnesClaim

@@ -16,7 +16,7 @@ from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival
 from eval.config_section import ConfigSection
-from eval.gpu.claims.base import (
+from eval.gpu.claim import (
     LOST,
     SENSITIVITY,
     Claim,

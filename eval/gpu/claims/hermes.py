@@ -17,7 +17,7 @@ from beamer.sim.gpu import Arrival, GpuRun
 from beamer.studies.events import Event, TrialEnded
 from beamer.studies.model import TrialStatus
 from eval.config_section import ConfigSection
-from eval.gpu.claims.base import (
+from eval.gpu.claim import (
     LOST,
     SENSITIVITY,
     Claim,

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from beamer.gpu.model import Node
 from beamer.sim.gpu import Arrival
-from eval.gpu.claims.base import LOST, SENSITIVITY, ComparisonClaim, Figures, GpuContender, Inputs, Metric, Results, contenders
+from eval.gpu.claim import LOST, SENSITIVITY, ComparisonClaim, Figures, GpuContender, Inputs, Metric, Results, contenders
 from eval.gpu.ones_data import OnesData, read, synthetic
 from eval.gpu.report import bars, by_metric
 from eval.statistics import Ratio

@@ -15,7 +15,7 @@ from beamer.engines.profiles import HyperbolicLoss
 from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival
-from eval.gpu.claims.base import (
+from eval.gpu.claim import (
     LOST,
     SENSITIVITY,
     Claim,

@@ -15,7 +15,7 @@ from beamer.gpu.model import Grant, Node
 from beamer.sim.gpu import Arrival, GpuRun
 from beamer.studies.model import split_key
 from eval.config_section import ConfigSection
-from eval.gpu.claims.base import (
+from eval.gpu.claim import (
     LOST,
     SENSITIVITY,
     ComparisonClaim,

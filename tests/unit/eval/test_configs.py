@@ -10,12 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from beamer.errors import InputError
-from eval import documents, published
+from eval import published
 from eval.asynchronous import command as asynchronous
 from eval.committed import CONFIGS
 from eval.configured_policy import configured_policy
 from eval.emulation import emulation
-from eval.gpu import regions, restart_costs, results_file, study, tuning
+from eval.gpu import documents, regions, restart_costs, results_file, study, tuning
 from eval.gpu.claims import GpuContender
 from eval.joint import command as joint
 from eval.network import command as network

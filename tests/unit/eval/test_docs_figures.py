@@ -7,8 +7,8 @@ from statistics import fmean, median
 
 import pytest
 
-from eval import documents
-from eval.gpu import regions
+from eval.documents import SECTION
+from eval.gpu import documents, regions
 from eval.gpu.results_file import StudyResults, read_results
 from eval.gpu.tuning import read_chosen
 from eval.peers import results_file
@@ -39,7 +39,7 @@ def test_the_docs_are_what_the_results_files_say(text: str) -> None:
 
 
 def test_every_claim_and_every_map_is_in_the_docs(text: str, results: StudyResults) -> None:
-    names = {match["name"] for match in documents.SECTION.finditer(text)}
+    names = {match["name"] for match in SECTION.finditer(text)}
     assert {f"gpu {one.claim.name}" for one in results.claims} <= names
     assert {f"peers {name}" for name in results_file.read_results()} <= names
     conditions = json.loads(regions.RESULTS.read_text()) if regions.RESULTS.exists() else {}
@@ -49,7 +49,7 @@ def test_every_claim_and_every_map_is_in_the_docs(text: str, results: StudyResul
 
 
 def test_no_table_of_figures_is_written_by_hand(text: str) -> None:
-    by_hand = documents.SECTION.sub("", claims_part(text))
+    by_hand = SECTION.sub("", claims_part(text))
     assert by_hand != claims_part(text)
     rows = [line for line in by_hand.splitlines() if line.startswith("|")]
     assert not [row for row in rows if re.search(r"\d\.\d", row)]
@@ -59,7 +59,7 @@ def test_figures_are_those_of_the_runs(text: str, results: StudyResults) -> None
     """Means are read back from the tables and compared with means that are taken here from the file's figures."""
     compared = 0
     for one in results.claims:
-        section = next(match for match in documents.SECTION.finditer(text) if match["name"] == f"gpu {one.claim.name}")[0]
+        section = next(match for match in SECTION.finditer(text) if match["name"] == f"gpu {one.claim.name}")[0]
         metric = one.claim.metrics[0]
         for cell, runs in one.cells.items():
             if cell not in one.claim.judged():
@@ -78,7 +78,7 @@ def test_ratios_inside_peers_follow_from_the_runs(text: str) -> None:
     outcomes = results_file.read_results()
     assert outcomes
     for name, outcome in outcomes.items():
-        section = next(match for match in documents.SECTION.finditer(text) if match["name"] == f"peers {name}")[0]
+        section = next(match for match in SECTION.finditer(text) if match["name"] == f"peers {name}")[0]
         base = outcome.figures[outcome.base]
         for who, runs in outcome.figures.items():
             mean_s = fmean(figures.mean_s for figures in runs.values())

@@ -15,8 +15,8 @@ from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
 from beamer.gpu.model import Costs, Grant
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy
 from beamer.gpu.policies.fifo import Fifo
+from eval.gpu.claim import CostsConfig, Metric
 from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
-from eval.gpu.claims.base import CostsConfig, Metric
 from eval.gpu.claims.hermes import CLOSED_FORM, HermesClaim
 from eval.gpu.claims.optimus import CONVERGED, ParameterServerProfile, SpeedTable, _half
 from eval.gpu.report import by_metric, ratio, tally, verdicts, verdicts_of

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from beamer.errors import InputError
 from beamer.gpu.model import Costs
-from eval import documents
-from eval.gpu import regions, tuning
+from eval.documents import markdown, rewritten
+from eval.gpu import documents, regions, tuning
+from eval.gpu.claim import SENSITIVITY, contenders
 from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
-from eval.gpu.claims.base import SENSITIVITY, contenders
 from eval.gpu.command import gpu
 from eval.gpu.dl2 import read_speeds
 from eval.gpu.results_file import ClaimResults, StudyResults, read_results
@@ -187,7 +187,7 @@ def test_the_tables_follow_from_the_results_file(config: GpuStudyConfig, tmp_pat
     results.write(tmp_path / "gpu.json")
     again = read_results(tmp_path / "gpu.json")
     text = "before\n<!-- begin: eval gpu optimus -->\n<!-- end -->\nafter\n"
-    written = documents.rewritten(text, documents.sections(results, {}, {}))
+    written = rewritten(text, documents.sections(results, {}, {}))
     files = tmp_path / "gpu.json", tmp_path / "none.json", tmp_path / "none.json"
     assert documents.current(text, *files) == written
     assert documents.current(written, *files) == written, "it replaces what is there"
@@ -197,7 +197,7 @@ def test_the_tables_follow_from_the_results_file(config: GpuStudyConfig, tmp_pat
     assert written.endswith("<!-- end -->\nafter\n")
     assert list(again.times().columns[1].cells) == ["6"]
     with pytest.raises(InputError, match="optimum"):
-        documents.rewritten(text.replace("optimus", "optimum"), documents.sections(again, {}, {}))
+        rewritten(text.replace("optimus", "optimum"), documents.sections(again, {}, {}))
 
 
 def test_a_results_file_keeps_the_claims_that_are_not_run(config: GpuStudyConfig, tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_table_in_markdown() -> None:
     table.add_column("x")
     table.add_column("y|z")
     table.add_row("1", "2")
-    assert documents.markdown(table) == "A title:\n\n| x | y\\|z |\n|---|---|\n| 1 | 2 |\n"
+    assert markdown(table) == "A title:\n\n| x | y\\|z |\n|---|---|\n| 1 | 2 |\n"
 
 
 def test_json_has_a_line_per_entry_down_to_a_depth() -> None:

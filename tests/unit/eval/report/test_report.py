@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beamer.errors import InputError
-from eval import documents
+from eval.documents import SECTION, rewritten
 from eval.published import read_published
 from eval.report import exhibits as module
 from eval.report import published
@@ -81,7 +81,7 @@ def shown(*kinds: tuple[str, str], config: ReportConfig | None = None, **section
 def test_every_section_of_the_documents_is_on_the_page_and_has_its_figures(
     sections: Mapping[str, DocsSection], page: str
 ) -> None:
-    names = [match["name"] for path in DOCUMENTS for match in documents.SECTION.finditer(path.read_text())]
+    names = [match["name"] for path in DOCUMENTS for match in SECTION.finditer(path.read_text())]
     assert len(names) == len(set(names)) > 40
     for name in names:
         assert rendered(parser(), sections[name].text, ROOT) in page, name
@@ -90,7 +90,7 @@ def test_every_section_of_the_documents_is_on_the_page_and_has_its_figures(
 def test_the_figures_on_the_page_are_those_of_the_documents(sections: Mapping[str, DocsSection]) -> None:
     for path in DOCUMENTS:
         text = path.read_text()
-        assert documents.rewritten(text, {name: one.text for name, one in sections.items()}) == text, RENEW
+        assert rewritten(text, {name: one.text for name, one in sections.items()}) == text, RENEW
 
 
 def test_every_figure_has_its_command_seeds_config_results_and_machine(report: list[Chapter]) -> None:

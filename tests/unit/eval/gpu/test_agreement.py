@@ -2,7 +2,7 @@
 
 import pytest
 
-from eval import agreement
+from eval.gpu import agreement
 from eval.gpu.results_file import ClaimResults, read_results
 from eval.peers.contender import PeerContender
 from eval.peers.report import PeerFigures

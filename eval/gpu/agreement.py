@@ -8,7 +8,7 @@ from statistics import fmean
 from rich.table import Table
 
 from beamer.gpu.policies import gpu_policy
-from eval.gpu.claims.base import GpuContender
+from eval.gpu.claim import GpuContender
 from eval.gpu.results_file import ClaimResults
 from eval.peers.contender import PeerContender
 from eval.peers.results_file import PeerResults
