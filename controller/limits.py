@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from beamer.errors import InputError, nearest
-from beamer.studies.known import Kept
+from beamer.studies.registry import Retention
 from beamer.units import whole
 from beamer.yaml_files import read_mapping
 
@@ -87,9 +87,9 @@ class Limits:
                 raise InputError(f"limits.{field.name}", value, "an integer above 0")
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> Retention:
         """How much is kept of what is over."""
-        return Kept(self.past_runs, self.attempts)
+        return Retention(self.past_runs, self.attempts)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Limits":

@@ -16,7 +16,7 @@ from statistics import median
 
 from beamer.network.events import Measured
 from beamer.network.job import UNDECLARED_BYTES
-from beamer.network.metering import TOLERANCE, AttemptMeasurement
+from beamer.network.traffic_measurement import TOLERANCE, AttemptMeasurement
 from beamer.studies.model import Profile, split_key
 from beamer.studies.records import AttemptRecord
 

@@ -19,12 +19,12 @@ from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.forecasts import Forecast, Forecasts, ForecastsState, no_forecast
 from beamer.network.job import JobSpec, job_spec
+from beamer.network.observed_connections import ObservedConnections, by_job
 from beamer.network.plan import check_queues
+from beamer.network.remaining_work import later_rungs, remaining_steps, waiting_stage
 from beamer.network.running import KeptStudies, KeptStudy, RunningJob, RunningJobs, SeenStudy, planned
-from beamer.network.seen import SeenConnections, by_job
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StageView, StudyView
-from beamer.network.waiting import later_rungs, remaining_steps, waiting_stage
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -72,7 +72,7 @@ class NetworkLedger(Ledger):
         self.fabric = fabric
         self.profiles = ProfileEstimates()
         self.forecasts = Forecasts(forecast)
-        self.seen = SeenConnections()
+        self.seen = ObservedConnections()
         self._decision: Planned | None = None
         self.footprints = Footprints(fabric)
         self._kept = KeptStudies()

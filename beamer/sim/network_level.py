@@ -32,7 +32,7 @@ from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
 from beamer.sim.columns import Addition, ColumnsByStudy, RunningColumns, RunningTrial
-from beamer.sim.served import ServedJobs
+from beamer.sim.service_order import ServiceOrder
 from beamer.studies.model import split_key
 from beamer.studies.records import AttemptRecord
 from beamer.studies.tracker import Tracker
@@ -130,7 +130,7 @@ class NetworkLevel:
         self._quiet_until_s = 0.0
         self._remaining = np.zeros(0, np.int64)  # iterations of every job, at the last decision
         self._woken_s = 0.0
-        self._served = ServedJobs(allocator)
+        self._served = ServiceOrder(allocator)
 
     @property
     def plan_changes(self) -> int:

@@ -19,9 +19,9 @@ from beamer.studies.events import (
     WorkerAttached,
     WorkerDetached,
 )
-from beamer.studies.known import Known
 from beamer.studies.model import EndReason, Process, StageStatus, StudyStatus, TrialStatus, Worker, by_rank
 from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TargetRecord, TrialRecord
+from beamer.studies.registry import StudyRegistry
 from beamer.studies.transitions import (
     ATTEMPT_ENDS,
     ENDS,
@@ -38,7 +38,7 @@ from beamer.studies.transitions import (
 class Changes:
     """Take events into what is known."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: StudyRegistry) -> None:
         self._known = known
 
     def apply(self, event: Event) -> None:

@@ -18,10 +18,10 @@ from beamer.studies.events import (
     WorkerAttached,
     WorkerDetached,
 )
-from beamer.studies.known import Known, find
 from beamer.studies.model import Process, StageStatus, StudyStatus, TrialStatus, by_rank, check_name
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.registration import check_process, check_profile, check_rungs, check_step, check_weight, check_workers
+from beamer.studies.registry import StudyRegistry, find
 from beamer.studies.transitions import (
     ATTEMPT_ENDS,
     ENDS,
@@ -38,7 +38,7 @@ from beamer.studies.transitions import (
 class Checks:
     """Check events against what is known, which is left as it is."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: StudyRegistry) -> None:
         self._known = known
 
     def check(self, event: Event) -> bool | None:

@@ -17,10 +17,10 @@ from beamer.errors import ConflictError, InputError
 from beamer.studies.changes import Changes
 from beamer.studies.checks import Checks
 from beamer.studies.events import Decision, Event, StageSealed, StudyEnded, StudyRegistered, TrialEnded
-from beamer.studies.known import Kept, Known
-from beamer.studies.known_state import known_state, restore_known
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import StageRecord, StudyRecord, TrialRecord
+from beamer.studies.registry import Retention, StudyRegistry
+from beamer.studies.registry_state import known_state, restore_known
 from beamer.studies.versions import Upcaster, Versioned
 
 STUDIES, TIME = Versioned("studies"), Versioned("now_s")
@@ -79,9 +79,9 @@ class Tracker:
     Its time never goes back: what happens after a clock was set back happens at the latest time known.
     """
 
-    def __init__(self, *ledgers: Ledger, kept: Kept = Kept()) -> None:  # noqa: B008  # frozen
+    def __init__(self, *ledgers: Ledger, kept: Retention = Retention()) -> None:  # noqa: B008  # frozen
         self.ledgers = ledgers
-        self._known = Known(kept)
+        self._known = StudyRegistry(kept)
         self._checks = Checks(self._known)
         self._changes = Changes(self._known)
         self._now_s = 0.0

@@ -17,7 +17,7 @@ from beamer.studies.events import Event
 from beamer.studies.journal.chain import BEGINNING, ChainLink
 from beamer.studies.journal.location import check_no_secret, sqlite_file
 from beamer.studies.journal.store import Journal
-from beamer.studies.known import Kept
+from beamer.studies.registry import Retention
 from controller.commands.fabric_file import read_fabric
 from controller.journal.replay import parts_of, recover, snapshot
 from controller.limits import Limits, read_limits
@@ -142,7 +142,7 @@ class _Network:
     """What events are replayed on, and how much is kept of what is over."""
 
     fabric: Fabric
-    kept: Kept
+    kept: Retention
 
     @classmethod
     def read(cls, fabric: Path | None, limits: Path | None) -> "_Network":

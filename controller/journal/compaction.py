@@ -21,7 +21,7 @@ from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.chain import ChainLink
 from beamer.studies.journal.location import Location
 from beamer.studies.journal.store import Journal, JournalSnapshot
-from beamer.studies.known import Kept
+from beamer.studies.registry import Retention
 from controller.journal.replay import Growth, snapshot
 
 NICENESS = 10  # a snapshot is never urgent
@@ -39,7 +39,7 @@ class Compaction:
     proportion. growth: of the journal so far.
     """
 
-    def __init__(self, batches: Batches, fabric: Fabric, kept: Kept, every: int, growth: Growth) -> None:
+    def __init__(self, batches: Batches, fabric: Fabric, kept: Retention, every: int, growth: Growth) -> None:
         self._batches = batches
         self._fabric = fabric
         self._kept = kept
@@ -83,7 +83,7 @@ class Compaction:
             self._task = None
 
 
-async def made_in_child(url: Location, fabric: Fabric, kept: Kept) -> JournalSnapshot:
+async def made_in_child(url: Location, fabric: Fabric, kept: Retention) -> JournalSnapshot:
     """Return a snapshot of what the journal holds, made in a process of its own. Raises `PlatformError` if it cannot be."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "controller.journal.compaction",
@@ -111,7 +111,7 @@ def main() -> int:
     try:
         journal = Journal(request["url"], writes=False)
         try:
-            made = snapshot(journal, Fabric.from_dict(request["fabric"]), Kept(**request["kept"]))
+            made = snapshot(journal, Fabric.from_dict(request["fabric"]), Retention(**request["kept"]))
         finally:
             journal.close()
     except BeamerError as error:

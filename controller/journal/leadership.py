@@ -17,7 +17,7 @@ from beamer.log_limit import LogLimit
 from beamer.network.fabric import Fabric
 from beamer.studies.journal.location import Location, sqlite_file
 from beamer.studies.journal.store import Journal
-from beamer.studies.known import Kept
+from beamer.studies.registry import Retention
 from controller.journal.replay import Recovered, recover
 
 LOG_AGAIN_S = 60.0  # that the database is away, where a follower finds it out several times a second
@@ -34,7 +34,7 @@ class Lead:
     recovered: Recovered
 
 
-async def lead(url: Location, fabric: Fabric, grace_s: float, kept: Kept, on_following: Callable[[], None]) -> Lead:
+async def lead(url: Location, fabric: Fabric, grace_s: float, kept: Retention, on_following: Callable[[], None]) -> Lead:
     """Return when this process leads.
 
     grace_s: as of `Leases`. kept: as of `Tracker`. on_following: called when it begins to follow another one.
@@ -79,7 +79,7 @@ def _log_away(failures: LogLimit, error: PlatformError) -> None:
 class Follower:
     """Takes in what another controller writes to the journal."""
 
-    def __init__(self, url: Location, fabric: Fabric, grace_s: float, kept: Kept) -> None:
+    def __init__(self, url: Location, fabric: Fabric, grace_s: float, kept: Retention) -> None:
         self._journal = Journal(url, writes=False)
         self._fabric = fabric
         self._grace_s = grace_s
@@ -95,7 +95,7 @@ class Follower:
         self._journal.close()
 
 
-def caught_up(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept, known: Recovered) -> Recovered:
+def caught_up(journal: Journal, fabric: Fabric, grace_s: float, kept: Retention, known: Recovered) -> Recovered:
     """Return what all of the journal leads to. known: what its beginning did; it is used up. Raises as `recover`."""
     try:
         known.follow(journal)
@@ -107,7 +107,7 @@ def caught_up(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept, know
     return known
 
 
-def _taken_over(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept, known: Recovered | None) -> Lead:
+def _taken_over(journal: Journal, fabric: Fabric, grace_s: float, kept: Retention, known: Recovered | None) -> Lead:
     try:
         recovered = caught_up(journal, fabric, grace_s, kept, known) if known else recover(journal, fabric, grace_s, kept)
     except BaseException:

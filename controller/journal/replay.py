@@ -15,8 +15,8 @@ from beamer.network.ledger import NetworkLedger, check_on_fabric
 from beamer.studies.events import AttemptEnded
 from beamer.studies.journal.chain import BEGINNING, ChainLink
 from beamer.studies.journal.store import Journal, JournalSnapshot
-from beamer.studies.known import Kept
 from beamer.studies.model import EndReason, TrialStatus
+from beamer.studies.registry import Retention
 from beamer.studies.tracker import STUDIES, TIME, Tracker
 from beamer.studies.versions import Versioned, present_parts
 from controller.liveness.leases import LEASES, Leases
@@ -67,7 +67,7 @@ class Recovered:
             raise journal.damage(what) from error
 
 
-def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Kept) -> Recovered:
+def recover(journal: Journal, fabric: Fabric, grace_s: float, kept: Retention) -> Recovered:
     """Return what a journal leads to. grace_s: as of `Leases`. kept: as of `Tracker`.
 
     Raises `InputError` for a journal that was not written so, `NewerError` for one that a newer Beamer wrote.
@@ -99,7 +99,7 @@ def parts_of(snapshot: JournalSnapshot, journal: Journal) -> dict[str, str]:
         raise journal.damage(f"nothing follows from the snapshot at event {snapshot.link.number} ({error})") from error
 
 
-def snapshot(journal: Journal, fabric: Fabric, kept: Kept) -> JournalSnapshot:
+def snapshot(journal: Journal, fabric: Fabric, kept: Retention) -> JournalSnapshot:
     """Return what the events that are in a journal lead to, to take their place."""
     recovered = recover(journal, fabric, 1.0, kept)
     state = {**recovered.tracker.state(), LEASES.stored_name: recovered.leases.state()}

@@ -8,8 +8,8 @@ from beamer.errors import PlatformError
 from beamer.network.estimates import Sourced
 from beamer.network.events import Measured
 from beamer.network.ledger import NetworkLedger
-from beamer.network.meters import Meters
 from beamer.network.protocol import Counters
+from beamer.network.trial_measurements import TrialMeasurements
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -39,7 +39,7 @@ class Estimates:
         self._tracker = tracker
         self._record = record
         self._clock = clock
-        self._meters = Meters(ledger, tracker)
+        self._meters = TrialMeasurements(ledger, tracker)
         self._limited = LimitedLog()
         self._logged: dict[str, frozenset[str]] = {}  # overruled fields by trial
         for key, _ in ledger.profiles.overruled:

@@ -11,9 +11,9 @@ from typing import Literal
 
 from beamer.network.connection import Connection
 from beamer.network.fabric import Fabric
+from beamer.network.observed_connections import ObservedConnections
 from beamer.network.plan import Plan
 from beamer.network.protocol import Assignment, LocalWorker, Port
-from beamer.network.seen import SeenConnections
 from beamer.studies.model import Process
 from beamer.studies.records import AttemptRecord, TrialRecord
 from beamer.units import segment
@@ -72,7 +72,7 @@ class TargetBuilder:
         self._targets = Targets((), {})
 
     def build(
-        self, running: Sequence[TrialRecord], seen: SeenConnections, plan: Plan, sender_bps: SenderRates = no_rates
+        self, running: Sequence[TrialRecord], seen: ObservedConnections, plan: Plan, sender_bps: SenderRates = no_rates
     ) -> Work[Targets]:
         """Return what `plan` means for the trials that run; to be done to its end, one after the other.
 

@@ -13,7 +13,7 @@ from beamer.studies.events import Event, Progressed, StageRegistered, StudyRegis
 from beamer.studies.journal import batches as batches_module
 from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
-from beamer.studies.known import Kept
+from beamer.studies.registry import Retention
 from controller.journal.leadership import Lead, lead
 from controller.journal.replay import snapshot
 from tests.support.blackhole import blackhole
@@ -36,7 +36,7 @@ def events(study: str) -> list[Event]:
 
 async def leading(url: str, follows: Callable[[], None] = lambda: None) -> Lead:
     async with asyncio.timeout(PATIENCE_S):
-        return await lead(url, FABRIC, 1.0, Kept(), follows)
+        return await lead(url, FABRIC, 1.0, Retention(), follows)
 
 
 def write(led: Lead, *taken: Event) -> None:
@@ -58,7 +58,7 @@ def test_a_follower_knows_what_the_leader_knew(url: str, compacted: bool) -> Non
         write(first, *events("meanwhile"))
         if compacted:
             with closing(Journal(url, writes=False)) as reader:
-                first.journal.compact(snapshot(reader, FABRIC, Kept()))
+                first.journal.compact(snapshot(reader, FABRIC, Retention()))
         await asyncio.sleep(1.0)  # it looks again several times
         assert not second.done()
         write(first, *events("at-last"))

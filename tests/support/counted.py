@@ -6,9 +6,9 @@ from beamer.network.estimates import Sourced
 from beamer.network.events import Measured
 from beamer.network.forecasts import Forecast, Point, no_forecast
 from beamer.network.ledger import NetworkLedger
-from beamer.network.meters import Meters
 from beamer.network.policies import network_policy
 from beamer.network.protocol import WorkerBytes
+from beamer.network.trial_measurements import TrialMeasurements
 from beamer.studies.events import (
     AttemptStarted,
     Event,
@@ -33,7 +33,7 @@ class Site:
     def __init__(self, forecast: Forecast = no_forecast) -> None:
         self.ledger = NetworkLedger(FABRIC, forecast)
         self.tracker = Tracker(self.ledger)
-        self.meters = Meters(self.ledger, self.tracker)
+        self.meters = TrialMeasurements(self.ledger, self.tracker)
         self.taken: list[Event] = []
 
     def take(self, *events: Event) -> None:

@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 
 from beamer.gpu import ledger as gpu_ledger
 from beamer.network import ledger as network_ledger
-from beamer.studies import events, known_state
+from beamer.studies import events
+from beamer.studies import registry_state as known_state
 from beamer.studies.tracker import STUDIES, TIME
 from beamer.studies.versions import Versioned
 from controller.liveness import leases

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from beamer.network.estimates import CHANGE, RECENT_TRIALS, Source, Sourced
 from beamer.network.events import Measured
 from beamer.network.job import UNDECLARED_BYTES
-from beamer.network.metering import UNREPORTED_S
 from beamer.network.protocol import WorkerBytes
+from beamer.network.traffic_measurement import UNREPORTED_S
 from beamer.studies.events import (
     AttemptEnded,
     Progressed,

@@ -7,8 +7,8 @@ import pytest
 from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen
 from beamer.network.ledger import NetworkLedger
-from beamer.network.meters import Meters
 from beamer.network.protocol import WorkerBytes
+from beamer.network.trial_measurements import TrialMeasurements
 from beamer.studies.events import AttemptStarted, Event, Progressed, StudyEnded, StudyRegistered, TrialEnded, TrialRegistered
 from beamer.studies.model import Profile, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
@@ -59,7 +59,7 @@ def test_counters_of_a_worker_cost_the_same_beside_many_meters() -> None:
     for tracker in (running(FEW), running(MANY)):
         (ledger,) = tracker.ledgers
         assert isinstance(ledger, NetworkLedger)
-        meters = Meters(ledger, tracker)
+        meters = TrialMeasurements(ledger, tracker)
         everyone = [WorkerBytes(job=trial.key, rank=0, sent_bytes=0) for trial in tracker.running]
         meters.counted(LEFT.agent, everyone, 1.0)
         costs.append(effort(partial(meters.counted, LEFT.agent, everyone[:1], 2.0)))

@@ -14,10 +14,10 @@ from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, PlanChanged, Planned
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprint
+from beamer.network.observed_connections import ObservedConnections, by_job
 from beamer.network.plan import JobPlan, Plan
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.policy import Tier
-from beamer.network.seen import SeenConnections, by_job
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StudyView
 from beamer.studies.events import AttemptStarted, Event, StudyRegistered, TrialEnded, TrialRegistered
@@ -130,7 +130,7 @@ class Site:
 
     def __init__(self, trials: int) -> None:
         self.running = [TrialRecord("s", f"t{seq}", seq, 0.0, attempts={"1": attempt(seq)}) for seq in range(trials)]
-        self.seen = SeenConnections()
+        self.seen = ObservedConnections()
         self.plan = Plan(8, {trial.key: JobPlan(trial.seq % 8) for trial in self.running})
         for agent in AGENT.values():
             self.see(agent)

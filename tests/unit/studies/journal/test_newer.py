@@ -16,7 +16,7 @@ from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import load, shipped
 from beamer.studies.events import EncodedEvent, StudyRegistered
 from beamer.studies.journal.store import Journal, JournalSnapshot
-from beamer.studies.known import Kept
+from beamer.studies.registry import Retention
 from beamer.testing.fabrics import star
 from controller.commands.journal import JournalAction, check, compact, journal, repair
 from controller.journal.leadership import Follower
@@ -74,9 +74,9 @@ def test_newer_events_are_refused_and_not_called_damage(file: Path, fabric: Path
 
     def lead() -> None:
         with closing(Journal(_url(file))) as opened:
-            recover(opened, FABRIC, 1.0, Kept())
+            recover(opened, FABRIC, 1.0, Retention())
 
-    readers: list[Callable[[], object]] = [replay, lead, lambda: Follower(_url(file), FABRIC, 1.0, Kept())]
+    readers: list[Callable[[], object]] = [replay, lead, lambda: Follower(_url(file), FABRIC, 1.0, Retention())]
     readers += [lambda: check(_url(file)), lambda: check(_url(file), fabric), lambda: compact(_url(file), fabric)]
     before = _content(file)
     for read in readers:
@@ -116,7 +116,7 @@ def test_repair_cuts_newer_events_that_come_after_the_damage(file: Path) -> None
 
 
 def test_a_follower_refuses_what_its_newer_leader_writes(file: Path) -> None:
-    follower = Follower(_url(file), FABRIC, 1.0, Kept())
+    follower = Follower(_url(file), FABRIC, 1.0, Retention())
     try:
         _append(file, LATER)
         with pytest.raises(NewerError, match=_message("event 7 is Progressed@2")):
@@ -130,12 +130,12 @@ def test_a_follower_refuses_what_its_newer_leader_writes(file: Path) -> None:
 )
 def test_a_newer_snapshot_is_refused_and_not_called_damage(file: Path, fabric: Path, name: str, what: str) -> None:
     with closing(Journal(_url(file))) as opened:
-        made = snapshot(opened, FABRIC, Kept())
+        made = snapshot(opened, FABRIC, Retention())
         state = json.loads(made.content)
         state[name] = state.pop("GpuLedger")
         opened.compact(JournalSnapshot(made.link, json.dumps(state)))
     before = _content(file)
-    follows: Callable[[], object] = lambda: Follower(_url(file), FABRIC, 1.0, Kept())  # noqa: E731
+    follows: Callable[[], object] = lambda: Follower(_url(file), FABRIC, 1.0, Retention())  # noqa: E731
     for read in (follows, lambda: check(_url(file)), lambda: check(_url(file), fabric), lambda: compact(_url(file), fabric)):
         with pytest.raises(NewerError, match=_message(f"the snapshot at event 6 holds {what}")):
             read()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from beamer.network.estimates import CONTRADICTION
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
-from beamer.network.metering import UNREPORTED_S, AttemptMeter, TrafficPattern
+from beamer.network.traffic_measurement import UNREPORTED_S, AttemptMeasurer, TrafficPattern
 from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import star
 
@@ -36,7 +36,7 @@ def test_a_process_that_attaches_for_its_host_counts_for_all_ranks_there() -> No
     assert each == {0: 0.0, 1: 1.5, 2: 0.0, 3: 1.5}
     assert (by_host.sent_bytes, by_host.counts_for) == ({0: 1.5, 2: 1.5}, {0: 0, 1: 0, 2: 2, 3: 2})
     for counted in ((0, 2), (0, 1, 2, 3)):  # by their hosts' processes, or each by its own
-        meter = AttemptMeter(by_host)
+        meter = AttemptMeasurer(by_host)
         for step in range(40):
             for rank in counted:
                 share = by_host.sent_bytes.get(rank, 0.0) if len(counted) == 2 else each[rank]
@@ -95,8 +95,8 @@ class Trainer:
         return self.start_up_bytes + done * share * self.spec.sync_bytes
 
 
-def measured(trainer: Trainer, lasts_s: float = 60.0, cap_share: float = 1.0) -> AttemptMeter:
-    meter = AttemptMeter(pattern(trainer.spec))
+def measured(trainer: Trainer, lasts_s: float = 60.0, cap_share: float = 1.0) -> AttemptMeasurer:
+    meter = AttemptMeasurer(pattern(trainer.spec))
     for at_s, rank, value in trainer.messages(lasts_s):
         if rank is None:
             meter.progressed(at_s, value, cap_share)
@@ -145,7 +145,7 @@ def test_computing_follows_from_the_overlap(overlap: float) -> None:
 
 def test_computing_once_seen_short_stays_short_though_the_network_is_shared_later() -> None:
     gamma_s = pattern(RING).gamma_s * SYNC_BYTES
-    meter = AttemptMeter(pattern(RING))
+    meter = AttemptMeasurer(pattern(RING))
     sent = step = 0
     at_s = 0.0
     for iteration_s in [0.3 + gamma_s] * 60 + [5.0] * 60:
@@ -185,7 +185,7 @@ def test_ranks_whose_agents_do_not_count_are_left_out() -> None:
 
 
 def test_a_rank_that_falls_silent_is_measured_without() -> None:
-    meter = AttemptMeter(pattern(RING))
+    meter = AttemptMeasurer(pattern(RING))
     for at_s, rank, value in Trainer(RING).messages(200.0):
         if rank is None:
             meter.progressed(at_s, value)
@@ -196,7 +196,7 @@ def test_a_rank_that_falls_silent_is_measured_without() -> None:
 
 
 def test_without_progress_nothing_is_measured() -> None:
-    meter = AttemptMeter(pattern(RING))
+    meter = AttemptMeasurer(pattern(RING))
     for at_s, rank, value in Trainer(RING).messages(60.0):
         if rank is not None:
             meter.read(at_s, rank, value)
@@ -208,7 +208,7 @@ def test_what_no_agent_counts_is_not_measured() -> None:
 
 
 def test_connections_that_no_agent_sees_do_not_make_a_job_small() -> None:
-    meter = AttemptMeter(pattern(RING))
+    meter = AttemptMeasurer(pattern(RING))
     for second in range(100):
         meter.read(second, 0, 0)
         meter.read(second, 1, 0)
@@ -217,7 +217,7 @@ def test_connections_that_no_agent_sees_do_not_make_a_job_small() -> None:
 
 
 def test_a_job_on_one_host_is_measured_by_its_progress_alone() -> None:
-    meter = AttemptMeter(pattern(JobSpec("t", (Worker(0, "h1"), Worker(1, "h1")), 0, SYNC_BYTES)))
+    meter = AttemptMeasurer(pattern(JobSpec("t", (Worker(0, "h1"), Worker(1, "h1")), 0, SYNC_BYTES)))
     for step in range(200):
         meter.progressed(0.25 * step, step)
     found = meter.measurement
@@ -227,7 +227,7 @@ def test_a_job_on_one_host_is_measured_by_its_progress_alone() -> None:
 
 
 def test_a_trial_that_waits_to_be_promoted_is_measured_as_before() -> None:
-    meter = AttemptMeter(pattern(RING))
+    meter = AttemptMeasurer(pattern(RING))
     pauses_s = {40: 100.0, 80: 300.0}
     at_s = 0.0
     for step in range(120):
@@ -243,7 +243,7 @@ def test_a_trial_that_waits_to_be_promoted_is_measured_as_before() -> None:
 
 
 def test_one_odd_window_does_not_count() -> None:
-    meter = AttemptMeter(pattern(RING))
+    meter = AttemptMeasurer(pattern(RING))
     sent = 0
     for second in range(200):
         sent += 50 * SYNC_BYTES if second == 100 else SYNC_BYTES  # an evaluation, say
@@ -270,7 +270,7 @@ def test_an_honest_declaration_is_never_contradicted(
     seed: int, name: str, iteration_s: float, busy: float, jitter: float, every: int, late_s: float, period_s: float
 ) -> None:
     trainer = Trainer(SPECS[name], seed, iteration_s, busy, jitter, every, late_s, period_s)
-    meter = AttemptMeter(pattern(trainer.spec))
+    meter = AttemptMeasurer(pattern(trainer.spec))
     for at_s, rank, value in trainer.messages(40.0):
         if rank is None:
             meter.progressed(at_s, value)
@@ -282,7 +282,7 @@ def test_an_honest_declaration_is_never_contradicted(
 
 
 def test_bytes_without_progress_are_told_from_a_declaration_that_bears_them_out() -> None:
-    meter = AttemptMeter(pattern(RING))
+    meter = AttemptMeasurer(pattern(RING))
     for second in range(round(UNREPORTED_S) + 1):  # one rank's counter alone, which begins anew now and then
         meter.read(float(second), 0, second % 20 * SYNC_BYTES)
     assert meter.is_unreported(UNREPORTED_S, 1)
@@ -293,7 +293,7 @@ def test_bytes_without_progress_are_told_from_a_declaration_that_bears_them_out(
 
 
 def test_progress_without_counters_is_not_missing() -> None:
-    meter = AttemptMeter(pattern(RING))
+    meter = AttemptMeasurer(pattern(RING))
     assert not meter.is_unreported(1000.0, 1)
 
 

@@ -12,7 +12,7 @@ _Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True)
-class Kept:
+class Retention:
     """How much is kept of what is over; None: everything, as simulations do.
 
     past_runs: of a study, the latest. attempts: of a trial: the first one, with which its makespan begins, and the latest.
@@ -22,7 +22,7 @@ class Kept:
     attempts: int | None = None
 
 
-class Known:
+class StudyRegistry:
     """Every study's runs, with what belongs to them; only `beamer.studies.changes` changes it.
 
     studies: the present runs by name. past: the earlier ones, oldest first. trials: of the present runs, by key. running: of
@@ -30,7 +30,7 @@ class Known:
     there have been in all.
     """
 
-    def __init__(self, kept: Kept = Kept()) -> None:
+    def __init__(self, kept: Retention = Retention()) -> None:
         self.kept = kept
         self.studies: dict[str, StudyRecord] = {}
         self.past: dict[str, list[StudyRecord]] = {}
@@ -44,7 +44,7 @@ class Known:
         self.registered = 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Known) and self._facts() == other._facts()
+        return isinstance(other, StudyRegistry) and self._facts() == other._facts()
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 

@@ -101,7 +101,7 @@ class _Reading:
 
 @dataclass
 class _Boundary:
-    """A report of progress with the readings of counters around it, by rank. cap_share: as in `AttemptMeter.progressed`."""
+    """A report of progress with the readings of counters around it, by rank. cap_share: as in `AttemptMeasurer.progressed`."""
 
     at_s: float
     step: int
@@ -129,7 +129,7 @@ class _Boundary:
         return before.sent_bytes + share * (after.sent_bytes - before.sent_bytes)
 
 
-class AttemptMeter:
+class AttemptMeasurer:
     """Measures one attempt. Times are of one clock and do not fall."""
 
     def __init__(self, pattern: TrafficPattern) -> None:

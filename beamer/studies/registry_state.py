@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from pydantic import ConfigDict, TypeAdapter
 
-from beamer.studies.known import Known
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import StudyRecord, TrialRecord
+from beamer.studies.registry import StudyRegistry
 
 
 @dataclass(frozen=True)
 class _State:
-    """See `Known`: its other fields follow from these."""
+    """See `StudyRegistry`: its other fields follow from these."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -25,12 +25,12 @@ class _State:
 _ADAPTER = TypeAdapter(_State)
 
 
-def known_state(known: Known) -> str:
+def known_state(known: StudyRegistry) -> str:
     """Return all that is known as JSON."""
     return _ADAPTER.dump_json(_State(known.studies, known.past, known.attempts, known.registered)).decode()
 
 
-def restore_known(known: Known, state: str) -> None:
+def restore_known(known: StudyRegistry, state: str) -> None:
     """Let `known`, which is empty, know what `known_state` returned. Raises `ValueError` for anything else."""
     read = _ADAPTER.validate_json(state)
     known.studies, known.past = read.studies, read.past

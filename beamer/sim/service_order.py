@@ -11,7 +11,7 @@ NO_CLASS = -1  # of a job that no plan contains, like the next
 NO_RANK = np.iinfo(np.int64).max  # behind all that have one
 
 
-class ServedJobs:
+class ServiceOrder:
     """The class, the rank and the cap of every job, as the last plan has them; all numbers are those of the network.
 
     plan_changes: plans that differed from the one before.

@@ -11,8 +11,8 @@ import pytest
 from beamer.client.lease import describe_process
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
-from beamer.network.metering import AttemptMeter, TrafficPattern
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Hello, LocalWorker, Port
+from beamer.network.traffic_measurement import AttemptMeasurer, TrafficPattern
 from beamer.studies.model import Worker
 from beamer.testing.fabrics import star
 from hostagent.expiry.state import StateDirectory
@@ -111,7 +111,7 @@ def test_bytes_of_a_synchronisation_are_learnt_from_the_wire(spaces: tuple[Names
         counters = [m for controller in controllers for m in controller.received if isinstance(m, Counters)]
     spec = JobSpec("t", (Worker(0, "h1"), Worker(1, "h2")), 0, SYNC_BYTES)
     fabric = star(2, RATE_BPS)
-    meter = AttemptMeter(TrafficPattern.of(spec, 0, fabric, Footprints(fabric)))
+    meter = AttemptMeasurer(TrafficPattern.of(spec, 0, fabric, Footprints(fabric)))
     counted = [(m.at_s, worker.rank, worker.sent_bytes) for m in counters for worker in m.workers]
     for at_s, rank, value in sorted([*counted, *((at_s, -1, step) for at_s, step in reports)]):
         if rank < 0:

@@ -25,7 +25,7 @@ def by_job(connections: Iterable[Connection], runs: Callable[[str], bool]) -> di
 
 
 @dataclass
-class SeenConnections:
+class ObservedConnections:
     """Know what each agent sees of each job; an agent or a job of which nothing is seen is not there."""
 
     _by_agent: dict[str, dict[str, Connections]] = field(default_factory=dict)

@@ -5,20 +5,20 @@ from collections.abc import Iterable
 from beamer.network.events import Measured
 from beamer.network.job import job_spec
 from beamer.network.ledger import NetworkLedger
-from beamer.network.metering import AttemptMeasurement, AttemptMeter, TrafficPattern
 from beamer.network.protocol import WorkerBytes
+from beamer.network.traffic_measurement import AttemptMeasurement, AttemptMeasurer, TrafficPattern
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import AttemptRecord, TrialRecord
 from beamer.studies.tracker import Tracker
 
 
-class Meters:
+class TrialMeasurements:
     """A meter for the present attempt of every trial that runs. What they hold is not journaled: only what they find is."""
 
     def __init__(self, ledger: NetworkLedger, tracker: Tracker) -> None:
         self._ledger = ledger
         self._tracker = tracker
-        self._meters: dict[str, tuple[int, AttemptMeter]] = {}
+        self._meters: dict[str, tuple[int, AttemptMeasurer]] = {}
 
     def measurement(self, trial: str) -> AttemptMeasurement | None:
         """Return what has been measured of a trial's present attempt until now; None where nothing has, or it does not run."""
@@ -70,7 +70,7 @@ class Meters:
             return None
         return event if self._ledger.profiles.is_new(event) else None
 
-    def _is_unreported(self, trial: str, attempt: AttemptRecord, meter: AttemptMeter, at_s: float) -> bool:
+    def _is_unreported(self, trial: str, attempt: AttemptRecord, meter: AttemptMeasurer, at_s: float) -> bool:
         """Say whether an attempt declares bytes that are not to be believed, of a trial whose bytes were never measured."""
         declared, known = attempt.profile.sync_bytes, self._ledger.profiles.of_trial(trial)
         was_measured = known is not None and known.sync_bytes is not None
@@ -86,7 +86,7 @@ class Meters:
         record: TrialRecord | None = self._tracker.trials.get(trial)
         return record.attempt if record is not None and record.status is TrialStatus.RUNNING else None
 
-    def _meter(self, trial: str, create: bool = True) -> AttemptMeter | None:
+    def _meter(self, trial: str, create: bool = True) -> AttemptMeasurer | None:
         attempt = self._running(trial)
         if attempt is None:
             return None
@@ -99,6 +99,6 @@ class Meters:
             return None
         spec = job_spec(trial, attempt.workers, attempt.profile)
         plane = fabric.plane_of(attempt.seq)
-        meter = AttemptMeter(TrafficPattern.of(spec, plane, fabric, self._ledger.footprints, attempt.by_host))
+        meter = AttemptMeasurer(TrafficPattern.of(spec, plane, fabric, self._ledger.footprints, attempt.by_host))
         self._meters[trial] = attempt.seq, meter
         return meter
