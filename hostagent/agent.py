@@ -35,8 +35,8 @@ from beamer.protocol_version import PROTOCOL_VERSION
 from beamer.versioned_messages import encode, is_known
 from hostagent.desired import DesiredState, desired_state, generation_of, parse_message
 from hostagent.enforce import Enforcer, PollResult
+from hostagent.expiry.deadline import DEFAULT_DURATION_S, HeldQueueDeadline, QueueDeadline
 from hostagent.expiry.guard import Guard
-from hostagent.expiry.lease import DEFAULT_DURATION_S, HeldQueueLease, QueueLease
 from hostagent.expiry.state import StateDirectory
 from hostagent.limits import ASSIGNMENT_LIMITS
 from hostagent.link.controllers import ControllerConnection, ControllerLink
@@ -105,7 +105,7 @@ class _Inbox:
 
 
 class Agent:
-    """One agent; `run` lasts until it is cancelled and leaves the queues in place until their lease ends.
+    """One agent; `run` lasts until it is cancelled and leaves the queues in place until their deadline.
 
     attaching: a listening Unix socket, where workers attach; none do without one. random: spreads agents' attempts to connect.
     """
@@ -126,7 +126,7 @@ class Agent:
         self._inbox = _Inbox()
         self._wanted: Assignment | None = None  # and perhaps not applied yet
         self._in_force: Assignment | None = None
-        self._lease = HeldQueueLease(QueueLease(state), options.expiry_s)
+        self._deadline = HeldQueueDeadline(QueueDeadline(state), options.expiry_s)
         self._awake = asyncio.Event()
         self._draining = asyncio.Event()
         self._changed_at = time.monotonic()
@@ -146,7 +146,7 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._link.stay_connected(self._serve))
-                tasks.create_task(self._keep_lease())
+                tasks.create_task(self._keep_deadline())
                 tasks.create_task(self._watch_sockets())
                 tasks.create_task(self._drain())
                 tasks.create_task(self._report_counters())
@@ -270,26 +270,26 @@ class Agent:
 
     def _renew(self) -> None:
         try:
-            if self._lease.renew():
+            if self._deadline.renew():
                 self._guard.ensure()
         except OSError as error:
-            self._limited_log.add("lease", error)
+            self._limited_log.add("deadline", error)
 
-    async def _keep_lease(self) -> None:
-        """Renew the lease while there is a controller; without one, remove everything when it has run out."""
+    async def _keep_deadline(self) -> None:
+        """Renew the deadline while there is a controller; without one, remove everything when it has passed."""
         while True:
-            if self._connection is not None and self._connection.accepted and self._lease.granted:
+            if self._connection is not None and self._connection.accepted and self._deadline.granted:
                 self._renew()
-            elif self._lease.expired:
-                log.warning("no controller for %g s: removing the queues", self._lease.duration_s)
-                self._lease.forget()
+            elif self._deadline.expired:
+                log.warning("no controller for %g s: removing the queues", self._deadline.duration_s)
+                self._deadline.forget()
                 self._wanted, self._in_force = None, None
                 self._gone, self._refused = (), {}
                 try:
                     await self._kernel(self._enforcer.expire)
                 except (BeamerError, OSError) as error:  # the guard tries too, repeatedly
                     self._limited_log.add("removal", error)
-            await asyncio.sleep(self._lease.wait_s())
+            await asyncio.sleep(self._deadline.wait_s())
 
     async def _watch_sockets(self) -> None:
         while True:

@@ -17,8 +17,8 @@ from beamer.errors import InputError, PlatformError
 from beamer.lazy_commands import needs
 from beamer.studies.model import check_name
 from hostagent.capabilities import effective_capabilities, missing
+from hostagent.expiry.deadline import DEFAULT_DURATION_S
 from hostagent.expiry.guard import remove_queues, wait_for_guard
-from hostagent.expiry.lease import DEFAULT_DURATION_S
 from hostagent.expiry.state import StateDirectory
 from hostagent.link.tls import client_context
 

@@ -1,1 +1,1 @@
-"""Queues do not outlive their lease: what an agent records, and the guard that removes them after it."""
+"""Queues do not outlive their deadline: what an agent records, and the guard that removes them after it."""

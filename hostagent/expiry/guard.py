@@ -1,4 +1,4 @@
-"""The small process that outlives an agent and removes its queues when their lease is over: nothing else would after SIGKILL.
+"""The small process that outlives an agent and removes its queues at their deadline: nothing else would after SIGKILL.
 
 It sleeps and reads one file, so it imports the netlink library only when there is something to remove. Run as
 `python -m hostagent.expiry.guard DIRECTORY`.
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from beamer.errors import BeamerError, InputError, PlatformError
-from hostagent.expiry.lease import QueueLease, now
+from hostagent.expiry.deadline import QueueDeadline, now
 from hostagent.expiry.state import StateDirectory
 
 _POLL_S = 0.5
@@ -39,9 +39,9 @@ class Guard:
 
 
 def remove_queues(state: StateDirectory) -> None:
-    """Restore the default queueing of every interface that the agent owns, and end the lease. The caller holds `changing`.
+    """Restore the default queueing of every interface that the agent owns, and end the deadline. The caller holds `changing`.
 
-    Raises `PlatformError` if that failed for one; then the lease and the record of what is left stay.
+    Raises `PlatformError` if that failed for one; then the deadline and the record of what is left stay.
     """
     from hostagent.marks.acknowledgements import Acknowledgements
     from hostagent.marks.holding import HoldRule
@@ -63,7 +63,7 @@ def remove_queues(state: StateDirectory) -> None:
     if left:
         raise next(iter(left.values()))
     HoldRule().remove()
-    QueueLease(state).end()
+    QueueDeadline(state).end()
 
 
 def wait_for_guard(state: StateDirectory, patience_s: float = 5.0) -> bool:
@@ -77,14 +77,14 @@ def wait_for_guard(state: StateDirectory, patience_s: float = 5.0) -> bool:
 
 
 def watch(state: StateDirectory) -> None:
-    """Remove the queues when their lease runs out; return when neither a lease nor an agent is left."""
-    lease = QueueLease(state)
+    """Remove the queues at their deadline; return when neither a deadline nor an agent is left."""
+    deadline = QueueDeadline(state)
     while state.path.is_dir():
-        if lease.expired():
+        if deadline.expired():
             with state.changing(), suppress(BeamerError, OSError):  # tried again at the next poll
-                if lease.expired():
+                if deadline.expired():
                     remove_queues(state)
-        until = lease.until()
+        until = deadline.until()
         if until is None and not state.held("agent"):
             return
         left = 0.0 if until is None else until - now()

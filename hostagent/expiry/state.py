@@ -4,7 +4,7 @@
     guard.lock   held by the running guard; holds its process id
     tree.lock    held while queues are being changed
     interfaces   one name per line, written before an interface's queues are touched
-    lease        seconds of CLOCK_BOOTTIME until which the queues may stay without a controller, see `hostagent.expiry.lease`
+    lease        seconds of CLOCK_BOOTTIME until which the queues may stay without a controller, see `hostagent.expiry.deadline`
 
 Only the standard library is imported here: the guard imports little else.
 """

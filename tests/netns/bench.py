@@ -13,8 +13,8 @@ from pathlib import Path
 from beamer.client.lease import describe_process
 from beamer.network.connection import FourTuple
 from beamer.network.protocol import Applied, Assignment, Connections, Hello, LocalWorker, Port
+from hostagent.expiry.deadline import QueueDeadline
 from hostagent.expiry.guard import wait_for_guard
-from hostagent.expiry.lease import QueueLease
 from hostagent.expiry.state import StateDirectory
 from hostagent.marks.diagnostics import Diagnostics
 from hostagent.marks.process import UNMARKED, Mark
@@ -150,7 +150,7 @@ class Bench:
 def end_guard(state: StateDirectory) -> None:
     """End the guard that an agent has left."""
     if state.path.exists():
-        QueueLease(state).end()
+        QueueDeadline(state).end()
         assert wait_for_guard(state)
 
 
