@@ -1,7 +1,7 @@
 """The deadline of an agent's queues: until when they may stay without a controller.
 
-The agent renews it while there is a controller and removes the queues when it has passed; so does `hostagent.expiry.guard` where
-the agent is gone. Only the standard library is imported here: the guard imports little else.
+The agent renews it while there is a controller and removes the queues when it has passed; so does `hostagent.expiry.guard`
+where the agent is gone. Only the standard library is imported here: the guard imports little else.
 """
 
 import math

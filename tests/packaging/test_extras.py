@@ -28,13 +28,7 @@ EXTRAS: Mapping[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_t
 PARTS = ("core", "dev", "all")  # of other extras, of a checkout, and what has nothing of its own
 MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with all they hold, that an extra suffices to import
     None: ["beamer.client", "beamer.lazy_commands"],
-    "agent": [
-        "hostagent.agent",
-        "hostagent.cli",
-        "hostagent.expiry.guard",
-        "hostagent.expiry.deadline",
-        "hostagent.queues.probe",
-    ],
+    "agent": ["hostagent"],
     "controller": ["controller", "beamer.network", "beamer.studies"],
     "digits": ["topologies.emulation.digits_training"],
     "emulation": ["topologies", "controller", "hostagent"],
