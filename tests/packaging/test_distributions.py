@@ -25,6 +25,7 @@ def test_the_wheel_holds_every_file_of_the_packages(distributions: tuple[Path, P
         held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == here
     assert {Path(name).suffix for name in held} >= {".py", ".yaml"}
+    assert held >= {f"{package}/py.typed" for package in PACKAGES}
     assert any("/migrations/versions/" in name for name in held)
 
 
@@ -50,6 +51,7 @@ def test_the_source_distribution_holds_what_builds_and_tests_it(distributions: t
         "eval/__main__.py",
     }
     assert held >= {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")}
+    assert held >= {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").iterdir() if path.is_file()}
 
 
 def test_the_base_asks_for_an_http_client_alone(distributions: tuple[Path, Path]) -> None:

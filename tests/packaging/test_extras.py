@@ -4,8 +4,10 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +19,7 @@ import beamer.cli
 import controller.cli
 import hostagent.cli
 from beamer.lazy_commands import DISTRIBUTION, Command
-from tests.packaging.builds import PATIENCE_S, ROOT, Environment
+from tests.packaging.builds import PATIENCE_S, ROOT, Environment, checked
 from tests.support.tiers import long
 from topologies.single import build
 
@@ -69,6 +71,16 @@ for program, *name in json.loads(sys.argv[1]):
     shown.append((code, out.getvalue(), err.getvalue()))
 print(json.dumps(shown))
 """  # of every command, in one process: that each program starts as one is seen beside it
+TYPED = """
+from beamer.client import Client
+from beamer.gpu.model import Request
+from topologies import single
+
+single.build(hosts="two")  # type: ignore[arg-type]  # of what is not typed, each of these comments would be an error
+Request(iterations="many")  # type: ignore[arg-type]
+with Client() as client:
+    client.study("s").trial("t").progress("far")  # type: ignore[arg-type]
+"""
 COMMANDS: Mapping[tuple[str, ...], Command] = {
     **{("beamer", name): command for name, command in beamer.cli.COMMANDS.items()},
     ("beamer-controller",): controller.cli.SERVE,
@@ -136,6 +148,16 @@ def test_it_suffices_for_its_modules(environment: Environment, tmp_path: Path) -
 def test_it_does_what_it_is_for(environment: Environment, tmp_path: Path) -> None:
     if environment.extra in USES:
         USES[environment.extra](environment, tmp_path)
+
+
+def test_code_of_others_is_checked_against_its_types(environment: Environment, tmp_path: Path) -> None:
+    if environment.extra == "gpu":  # the smallest one with both levels
+        (tmp_path / "misuse.py").write_text(TYPED)
+        for path in (ROOT / "examples").glob("*.py"):
+            shutil.copy(path, tmp_path)
+        python = environment.path / "bin" / "python"
+        options = ["--strict", "--config-file=", "--cache-dir", os.devnull, "--python-executable", str(python)]
+        checked([sys.executable, "-m", "mypy", *options, "."], tmp_path)
 
 
 @pytest.mark.long  # it compiles the kernels once more
