@@ -13,6 +13,7 @@ from tests.emulation.repetition import RUNS, until_valid
 
 CONTENDED = Path(__file__).parent / "contended.yaml"
 RUN_PATIENCE_S = 500
+AGREEMENT = 0.15  # of an emulated time with the simulated one
 
 pytestmark = [pytest.mark.emulation, pytest.mark.alone, pytest.mark.timeout(RUNS * RUN_PATIENCE_S + 100)]
 
@@ -43,7 +44,7 @@ def emulated(directory: Path, *scenario: str) -> Comparison:
     printed, (fair, beamer) = until_valid(emulate)
     assert (fair["policy"], beamer["policy"]) == ("fair", "beamer")
     for run in (fair, beamer):
-        assert abs(run["mean_sct_s"] / run["simulated_mean_sct_s"] - 1) <= 0.15
+        assert abs(run["mean_sct_s"] / run["simulated_mean_sct_s"] - 1) <= AGREEMENT
         assert run["class_share_min"] >= 0.99
         assert run["excluded_share"] <= 0.02
         assert 0 < run["plan_p50_ms"] <= run["plan_p99_ms"]
@@ -55,26 +56,29 @@ def emulated(directory: Path, *scenario: str) -> Comparison:
     return Comparison(fair, beamer)
 
 
-def fair_makespans_s(directory: Path, scenario: str) -> dict[str, float]:
-    """Return how long each search of a scenario takes with a fair share of every link, simulated."""
+def simulated_makespans_s(directory: Path, scenario: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Return how long each search of a scenario takes, simulated: with a fair share of every link, and under `beamer`."""
     figures = directory / "simulated.json"
-    command = [sys.executable, "-m", "beamer.cli", "simulate", scenario, "--policies", "fair", "--json", str(figures)]
+    command = [sys.executable, "-m", "beamer.cli", "simulate", scenario, "--policies", "fair,beamer", "--json", str(figures)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_PATIENCE_S)
     assert done.returncode == 0, done.stderr
-    [run] = json.loads(figures.read_text())["runs"]
-    makespans_s: dict[str, float] = run["makespans_s"]
-    return makespans_s
+    fair, beamer = json.loads(figures.read_text())["runs"]
+    return fair["makespans_s"], beamer["makespans_s"]
 
 
 def test_stages_end_earlier_where_searches_meet(tmp_path: Path) -> None:
     """Also, no search takes much longer than with a fair share of the links.
 
-    The fair share is simulated: in the emulated run under `fair`, TCP gives the large search more than that.
+    That is a property of the order, which is simulated without noise. The emulated search that ends last, and so pays for the
+    others, agrees with the simulated one. Which of the two small ones goes first is decided by milliseconds.
     """
     found = emulated(tmp_path, str(CONTENDED))
     assert found.beamer["mean_sct_s"] <= 0.85 * found.fair["mean_sct_s"]
-    for study, makespan_s in fair_makespans_s(tmp_path, str(CONTENDED)).items():
-        assert found.beamer["makespans_s"][study] <= 1.1 * makespan_s
+    fair, beamer = simulated_makespans_s(tmp_path, str(CONTENDED))
+    for study, makespan_s in fair.items():
+        assert beamer[study] <= 1.1 * makespan_s
+    last = max(beamer, key=lambda study: beamer[study])
+    assert found.beamer["makespans_s"][last] <= (1 + AGREEMENT) * beamer[last]
 
 
 @pytest.mark.long
