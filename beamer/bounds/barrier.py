@@ -41,7 +41,8 @@ def barrier(jobs: IteratingJobs, programmes: int = 500) -> float:
         return 0.0
     relaxation = _Relaxation(jobs)
     last, rest = relaxation.last, remaining(jobs.weight, relaxation.last)
-    # Entries: bound, the longer prefix first, prefix, the value of its programme, or of the one before it while unsolved.
+    # An entry holds a bound, minus the prefix's length, the prefix, a programme's value and whether the prefix is solved. The
+    # value is that of the prefix's own programme, or of the one before it while the prefix is unsolved.
     heap: list[tuple[float, int, tuple[int, ...], float, bool]] = [(float(rest[0]), 0, (), 0.0, True)]
     while True:
         bound, _, prefix, own, solved = heap[0]
@@ -78,7 +79,7 @@ class _Relaxation:
         own = np.flatnonzero(rank[jobs.item] >= 0)
         done = rank[jobs.item[own]]
         weight = jobs.weight[list(prefix)]
-        # Items one after another are feasible, so that no completion of an optimal solution is later.
+        # One item after another is feasible: no completion of an optimal solution is later.
         latest = jobs.length_s[own].sum() + jobs.release_s.max()
         horizon = float(latest * weight.sum() / weight.min())
         stages = np.unique(np.stack([done, jobs.stage[own]], axis=1), axis=0)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
-import scipy  # type: ignore[import-untyped]  # which loads scipy.optimize once it is used: that takes a while
+import scipy  # type: ignore[import-untyped]  # SciPy loads scipy.optimize at its first use, as that takes a while.
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
 
 from beamer.errors import InputError
 from beamer.network.arrays import Floats
 
-MAX_ITEMS = 6  # n! orders are tried
+MAX_ITEMS = 6  # All n! orders are tried.
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _ordered(weight: Floats, demand: Floats) -> float:
     item, src, dst = np.nonzero(demand)
     if not len(item):
         return 0.0
-    # One amount per flow and interval up to its item's own.
+    # Each flow has one amount per interval, up to the interval of its own item.
     flow = np.repeat(np.arange(len(item)), item + 1)
     interval = np.concatenate([np.arange(k + 1) for k in item])
     amount = n + np.arange(len(flow))

@@ -59,7 +59,7 @@ def _gpu_seconds(search: SearchPlan) -> float:
 def _least_mean_flow_s(works: Iterable[tuple[float, float]]) -> float:
     """Return the mean time from arrival to end of works, given as arrival and length, the one with least left first."""
     coming = sorted(works, reverse=True)
-    left: list[tuple[float, float]] = []  # and when it came
+    left: list[tuple[float, float]] = []  # An entry is a work's length left and its arrival, seconds.
     now, flows = 0.0, list[float]()
     while coming or left:
         if not left:

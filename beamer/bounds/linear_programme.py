@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy  # type: ignore[import-untyped]  # which loads scipy.optimize once it is used: that takes a while
+import scipy  # type: ignore[import-untyped]  # SciPy loads scipy.optimize at its first use, as that takes a while.
 from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
 
 from beamer.errors import BeamerError

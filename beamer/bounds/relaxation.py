@@ -15,8 +15,8 @@ from beamer.network.arrays import Floats, Ints
 
 MAX_ITEMS = 150  # the programme has n (n - 1) / 2 variables for pairs
 MAX_LOADS = 10  # constraints per item at the start and per round
-MAX_TRIANGLES = 2000  # per round and side
-TOLERANCE = 1e-7  # of a constraint, relative to the horizon
+MAX_TRIANGLES = 2000  # At most so many constraints are added per round and side.
+TOLERANCE = 1e-7  # A constraint may be violated by this share of the horizon.
 
 
 def lp_ov(instance: Instance, *, triangles: bool = False, gain: float = 1e-4, rounds: int = 30) -> float:
@@ -84,7 +84,7 @@ class _Programme:
         self._pair[self._first, self._second] = n + np.arange(len(self._first))
         margin = self.ready.min(axis=0, initial=np.inf) + self.after.min(axis=0, initial=np.inf)
         self._margin = np.where(self._used, margin, 0.0)
-        # No completion of an optimal solution is later, so that it may bound the variables.
+        # No completion of an optimal solution is later: the horizon may bound the variables.
         spread = [np.where(self._used, times, 0.0).max(initial=0.0) for times in (self.ready, self.after)]
         self._horizon = max(float(self.floor.max()), float(self.load.sum(axis=0).max(initial=0.0) + sum(spread)))
         busiest = np.argsort(-self.load.sum(axis=0), kind="stable")
@@ -149,7 +149,7 @@ class _Programme:
         cycle = d[:, :, None] + d[None, :, :] + d.T[:, None, :]
         a, b = self._first, self._second
         for sign, excess in ((-1.0, cycle - 2.0), (1.0, 1.0 - cycle)):
-            # One rotation of each cycle a < b < c; a > b > c is the same inequality the other way round.
+            # Each cycle a < b < c is considered in one rotation; a > b > c is the same inequality the other way round.
             inside = excess[a, b] * (np.arange(n)[None, :] > b[:, None])
             for k in np.argsort(-inside, axis=None)[:MAX_TRIANGLES]:
                 pair, c = divmod(int(k), n)
@@ -157,7 +157,7 @@ class _Programme:
                     break
                 i, j = int(a[pair]), int(b[pair])
                 columns = np.array([self._pair[i, j], self._pair[j, c], self._pair[i, c]])
-                # d_ca = 1 - d_ac, so that the sum is d_ab + d_bc - d_ac + 1.
+                # As d_ca = 1 - d_ac, the sum is d_ab + d_bc - d_ac + 1.
                 values, least = np.array([sign, sign, -sign]), -1.0 if sign < 0 else 0.0
                 added += self._add((2, int(sign), i, j, c), columns, values, least)
         return added
@@ -169,7 +169,7 @@ class _Programme:
             np.concatenate([self.weight, np.zeros(pairs)]),
             np.concatenate([self.floor, np.zeros(pairs)]),
             np.concatenate([np.full(n, self._horizon), np.ones(pairs)]),
-            "highs-ipm",  # simplex is some 30 times slower at a hundred items
+            "highs-ipm",  # The simplex method is some 30 times slower at a hundred items.
         )
         before = np.zeros((n, n))
         before[self._first, self._second] = x[n:]

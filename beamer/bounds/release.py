@@ -13,7 +13,7 @@ from beamer.errors import InputError
 from beamer.network.arrays import Bools, Floats
 from beamer.network.kernels.jit import kernel
 
-ROUNDS = 16  # links that may hold a set: few links are bottlenecks
+ROUNDS = 16  # At most so many links hold a set, as few links are bottlenecks.
 
 
 def release_srpt(instance: Instance) -> float:
@@ -45,7 +45,7 @@ def _search(instance: Instance, shortest: bool) -> float:
     free = np.ones(instance.items, np.bool_)
     links = {p for p in range(columns.shape[1]) if columns.indptr[p + 1] > columns.indptr[p]}
     row, link = instance.row, instance.load.indices
-    order = np.lexsort((row, link))  # entries link by link, as the columns have them
+    order = np.lexsort((row, link))  # The entries come link by link, as in the columns.
     ready, after = instance.ready_s[order], instance.after_s[order]
     for _ in range(ROUNDS):
         promise, best = 0.0, -1

@@ -24,7 +24,7 @@ from beamer.sim.replay import big_switch
 from beamer.sim.traces import Trace
 from beamer.workloads.scenario import Scenario, StagePlan
 
-MAX_ORDERED = 40  # items for `lp-ov` beside a simulation: seconds; the programme grows with their square
+MAX_ORDERED = 40  # Beside a simulation, `lp-ov` takes seconds for so many items; its programme grows with their square.
 ALONE = "alone"
 
 

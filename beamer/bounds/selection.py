@@ -23,7 +23,8 @@ BOUNDS: Mapping[str, Callable[[Instance], float]] = {
     "release-busy": release_busy,
 }
 
-JOB_BOUNDS: Mapping[str, Callable[..., float]] = {  # of jobs, not only their loads, and of the most programmes to solve
+# These bounds need jobs, not only their loads, and the most programmes to solve.
+JOB_BOUNDS: Mapping[str, Callable[..., float]] = {
     "barrier": barrier,
     "stage-order": stage_order,
 }

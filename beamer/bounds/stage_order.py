@@ -33,7 +33,7 @@ from beamer.bounds.stage_programme import Order, Programmes, Solution
 from beamer.bounds.subset_dp import MAX_ITEMS, remaining
 from beamer.network.arrays import Ints
 
-HEEDED = 1e-6  # of all stages' lengths: an overlap that no further event need forbid
+HEEDED = 1e-6  # No event need forbid an overlap below this share of all stages' lengths.
 
 
 def stage_order(jobs: IteratingJobs, programmes: int = 500) -> float:
@@ -51,7 +51,7 @@ def stage_order(jobs: IteratingJobs, programmes: int = 500) -> float:
         return 0.0
     search = _Search(jobs)
     number = count()
-    # Entries: bound, the longer order first, the earlier entry first.
+    # Of equal bounds the longer order comes first, then the earlier entry.
     heap = [(float(search.rest[0]), 0, next(number), _Open((), 0.0, None))]
     while True:
         bound, _, _, top = heap[0]
@@ -147,7 +147,7 @@ class _Search:
         if event < of.stages:
             return int(start[event]) + 1, int(due[event])
         item = event - of.stages
-        # No later than an event that cannot be before it.
+        # The release must not come after an event that cannot precede it.
         possible = int(np.searchsorted(of.limits(order), self._jobs.release_s[item], side="right"))
         return 0, min(int(due[np.argmax(of.item == item)]), possible)
 

@@ -11,7 +11,7 @@ from beamer.bounds.subset_dp import ends
 from beamer.network.arrays import Floats, Ints
 
 Order = tuple[int, ...]
-ZERO, ONE, FIRST = 0, 1, 2  # variables of these values, then the times of the events
+ZERO, ONE, FIRST = 0, 1, 2  # Two variables have these fixed values; the times of the events follow.
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,13 +130,13 @@ class _Programme:
         self._active = (stages[of], event)
         self._running = np.full((programmes.stages, self._events), ZERO)
         self._running[self._active] = FIRST + self._events + np.arange(len(of))
-        self._times = FIRST + self._events + len(of)  # the end of the variables that are seconds
+        self._times = FIRST + self._events + len(of)  # The variables in seconds end here.
         here = self._due[programmes.stage[programmes.job]] >= 0
         self._job, self._link, self._load = programmes.job[here], programmes.link[here], programmes.load[here]
         self._stage = programmes.stage[self._job]
         self._total = self._load * self._jobs.iterations[self._job]
         start, due = self._start[self._stage], self._due[self._stage]
-        # Where an iteration is nothing but this load, progress is work.
+        # Progress is work where an iteration consists of this load alone.
         same = self._load >= self._jobs.period_s[self._job] * (1 - 1e-12)
         self._work = _Shares(start, due, self._times)
         self._progress = _Shares(start, np.where(same, start, due), self._work.end)
@@ -268,10 +268,10 @@ class _Programme:
         released = np.flatnonzero(order >= of.stages)
         cost = np.zeros(self._variables)
         cost[FIRST + np.flatnonzero(np.isin(order, of.final))] = weight
-        # A release is not before its time, and what it is after that costs more than it could save.
+        # A release is not before its time, and a later one costs more than it could save.
         cost[FIRST + released] = weight.sum()
         early = float(weight.sum() * jobs.release_s[order[released] - of.stages].sum())
-        # Stages one after another are feasible, so that no event of an optimal solution is later.
+        # One stage after another is feasible: no event of an optimal solution is later.
         latest = jobs.length_s[np.isin(jobs.item, items)].sum() + jobs.release_s.max()
         lower, upper = np.zeros(self._variables), np.ones(self._variables)
         lower[ONE], upper[ZERO] = 1.0, 0.0
