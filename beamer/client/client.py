@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 URL = f"http://127.0.0.1:{HTTP_PORT}"
 URL_VARIABLE = "BEAMER_URL"
 RUN_VARIABLE = "BEAMER_RUN"
-MAX_TIMEOUT_S = 3600.0  # an hour without an answer is none
+MAX_TIMEOUT_S = 3600.0  # An answer that takes more than an hour counts as none.
 _PROCESS_RUN = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 
-_ended: Counter[str] = Counter()  # runs of this process that have ended, by study
+# Runs of this process that have ended are counted by study.
+_ended: Counter[str] = Counter()
 
 
 def _run_of_process(study: str) -> str:
@@ -75,7 +76,7 @@ class Client:
             check_exposure(urls, os.environ)
 
         def connect(before: "Controllers | None") -> "Controllers":
-            # here, so that importing Beamer costs a trainer little
+            # The import is here so that importing Beamer costs a trainer little.
             from beamer.client.controllers import Controllers
             from beamer.client.transport import Transport
 

@@ -9,7 +9,7 @@ from beamer.protocol_version import PeerProtocol
 NOT_LEADING = 503
 """The status of a controller that follows another one, and of one that cannot serve now."""
 
-_SERVER_ERRORS = 500  # and beyond: a proxy's own, it may be, which say nothing of the controller's version
+_SERVER_ERRORS = 500  # A status from here on may be a proxy's own, and says nothing of the controller's version.
 
 
 class Controllers:
@@ -45,7 +45,7 @@ class Controllers:
         try:
             answer = self._transports[present].request(method, path, content)
         except ConnectionError:
-            self._protocols.pop(present, None)  # it may come back as another version
+            self._protocols.pop(present, None)  # The controller may come back as another version.
             self._leave(present)
             raise
         if answer.status_code < _SERVER_ERRORS:
@@ -65,5 +65,5 @@ class Controllers:
             transport.abandon()
 
     def _leave(self, present: int) -> None:
-        if self._present == present:  # unless another thread has left it already
+        if self._present == present:  # Another thread may have left this controller already.
             self._present = (present + 1) % len(self._transports)

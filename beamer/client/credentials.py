@@ -12,7 +12,8 @@ TOKEN_VARIABLE = "BEAMER_TOKEN"
 TOKEN_FILE_VARIABLE = "BEAMER_TOKEN_FILE"
 CA_VARIABLE = "BEAMER_CA"
 INSECURE_VARIABLE = "BEAMER_INSECURE"
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{1,4096}=*")  # RFC 6750, section 2.1; its length is bounded to fit a header
+# The form is that of RFC 6750, section 2.1; the length is bounded to fit a header.
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{1,4096}=*")
 _HIDDEN = "(a token that is not shown)"
 _EXPECTED = "letters, digits and '._~+/-', at most 4096"
 
@@ -47,7 +48,7 @@ def check_exposure(urls: Iterable[str], environment: Mapping[str, str]) -> None:
             parts = urlsplit(url)
             exposed = parts.scheme == "http" and not _is_loopback(parts.hostname or "")
         except ValueError:
-            continue  # it is refused as a URL
+            continue  # The URL is refused elsewhere.
         if exposed:
             expected = f"https:// beside a token, which anybody on the way could read and use, or {INSECURE_VARIABLE}=1"
             raise InputError("url", url, expected)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _gates: "list[Gate]" = []
-_passed = threading.local()  # the gates that the thread which forks has passed: one may be made meanwhile
+_passed = threading.local()  # The thread that forks keeps the gates that it has passed, as another one may be made meanwhile.
 
 
 class Gate:
@@ -31,7 +31,7 @@ class Gate:
         self.interrupted = False
         self._patience_s = patience_s
         self._changed = threading.Condition(threading.Lock())
-        self._inside: set[int] = set()  # threads
+        self._inside: set[int] = set()  # thread identifiers
         _gates.append(self)
 
     @contextmanager
@@ -102,5 +102,5 @@ def _after_in_child() -> None:
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
 
-RUNNING = Gate(patience_s=0.1)  # a pause that a training loop which starts processes does not notice
+RUNNING = Gate(patience_s=0.1)  # A training loop that starts processes does not notice a pause of this length.
 """Inside are the client's threads while they run."""

@@ -245,7 +245,7 @@ def _listed(values: Any) -> Any:
     """Return a sequence as a list; what is none is left for the outbox or the controller to refuse."""
     try:
         return list(values)
-    except Exception:  # noqa: BLE001  the values are the trainer's
+    except Exception:  # noqa: BLE001  The values are the trainer's.
         return values
 
 
@@ -261,6 +261,6 @@ def _loss(loss: Any) -> Any:
     """Return a loss in a form that JSON has; what is none is left for the outbox to refuse."""
     try:
         number = float(loss)
-    except Exception:  # noqa: BLE001  a tensor of several numbers raises one of its own kind
+    except Exception:  # noqa: BLE001  A tensor of several numbers raises an exception of its own kind.
         return loss
     return number if math.isfinite(number) else str(number)

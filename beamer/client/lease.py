@@ -33,15 +33,17 @@ from beamer.studies.model import Process
 
 AGENT_VARIABLE = "BEAMER_AGENT"
 AGENT_PATH = "/run/beamer/agent.sock"
-CONNECT_S = 0.25  # for the agent's answer, which takes less than a millisecond on a machine that is not overloaded
-FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0  # before attaching again; a lease that lasted for longer was a good one
+CONNECT_S = 0.25  # The agent answers in less than a millisecond on a machine that is not overloaded.
+# A pause precedes each new attachment; after a lease that outlasts the longest pause, it is the first one again.
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
 _LOG_AGAIN_S = 3600.0
 _MAX_LINE_BYTES = 65536
 _NAMESPACE = re.compile(r"pid:\[(\d+)\]")
 
 _log = logging.getLogger("beamer.client")
 _held: "weakref.WeakSet[AgentLease]" = weakref.WeakSet()
-_opening = threading.Lock()  # held while a socket is made, and through a fork: a child knows of every one that it inherits
+# The lock is held while a socket is made and through a fork: a child knows every socket that it inherits.
+_opening = threading.Lock()
 
 
 class AgentLease:
@@ -70,8 +72,8 @@ class AgentLease:
         self._attached = False
         sock = self._socket
         if sock is not None:
-            with suppress(OSError):  # it has ended
-                sock.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes it
+            with suppress(OSError):  # The connection may have ended.
+                sock.shutdown(socket.SHUT_RDWR)  # The shutdown wakes the thread, which closes the socket.
 
     def start(self) -> bool:
         """Attach, and keep the lease from now on; return whether that worked."""
@@ -80,7 +82,7 @@ class AgentLease:
             return False
         try:
             threading.Thread(target=self._keep, name="beamer-lease", daemon=True).start()
-        except RuntimeError as error:  # no thread can be started
+        except RuntimeError as error:  # No thread can be started.
             _log.warning("Beamer's agent at %s: %s", self._path, error)
             self._disconnect()
             return False
@@ -100,7 +102,7 @@ class AgentLease:
             self._compare(answer)
             refusal = clip(str(answer.get("error", answer)))
             agent = clip(str(answer.get("agent", "")))
-        except (OSError, ValueError, RecursionError) as error:  # the last of what is nested
+        except (OSError, ValueError, RecursionError) as error:  # Deeply nested JSON raises a RecursionError.
             _log.debug("Beamer's agent at %s: %s", self._path, error)
             return False
         if answer.get("attached") is not True:
@@ -125,7 +127,7 @@ class AgentLease:
         sock.settimeout(_left_s(deadline))
         sock.connect(self._path)
         sock.settimeout(_left_s(deadline))
-        with suppress(BrokenPipeError):  # one that has too many answers without listening
+        with suppress(BrokenPipeError):  # An agent to which too many processes are attached answers without reading.
             sock.sendall(line)
         answer = _read_line(sock, deadline)
         sock.settimeout(None)
@@ -153,8 +155,8 @@ class AgentLease:
         with RUNNING.inside():
             try:
                 self._keep_attached()
-            except Exception:  # noqa: BLE001  a defect, which ends this lease alone
-                with suppress(Exception):  # a log handler's, too
+            except Exception:  # noqa: BLE001  A defect ends this lease alone.
+                with suppress(Exception):  # A log handler may raise, too.
                     _log.warning("a defect of Beamer's client ends the lease of %s", self._name, exc_info=True)
             self._disconnect()
 
@@ -169,7 +171,7 @@ class AgentLease:
                 break
             if self._closed.is_set():
                 break
-            # One that attaches and at once lets go again, over and over, is not asked more often than one that is away.
+            # An agent that attaches and ends leases over and over is asked no more often than one that is away.
             pause_s = FIRST_PAUSE_S if time.monotonic() - began > MAX_PAUSE_S else pause_s
             _log.log(
                 logging.INFO if pause_s == FIRST_PAUSE_S else logging.DEBUG,
@@ -193,7 +195,7 @@ class AgentLease:
         while not self._wait(pause_s):
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
             if self._connect():
-                if self._closed.is_set():  # meanwhile, and without this connection
+                if self._closed.is_set():  # The lease was closed meanwhile, without this connection.
                     self._disconnect()
                 break
             self._disconnect()
@@ -212,7 +214,7 @@ def attach(study: str, trial: str, rank: int, run: str | None = None, path: str 
     request = {"study": study, "trial": trial, "rank": rank} | ({} if run is None else {"run": run})
     try:
         lease = AgentLease(request, path or os.environ.get(AGENT_VARIABLE) or AGENT_PATH)
-    except Exception as error:  # noqa: BLE001  the values are the trainer's
+    except Exception as error:  # noqa: BLE001  The values are the trainer's.
         _log.warning("worker %s of %s/%s cannot attach: %s", rank, study, trial, error)
         return None
     return lease if lease.start() else None
@@ -224,7 +226,7 @@ def describe_process(pid: int | None = None, proc: Path = Path("/proc")) -> Proc
     What cannot be read is 0.
     """
     own = pid is None or pid == os.getpid()
-    # By its name `self`: /proc may be another namespace's, where the own id is another process.
+    # The entry's name is `self`, as /proc may be another namespace's, where the own id is another process.
     entry = proc / ("self" if own else str(pid))
     stat = process_stat(f"{entry}/stat")
     try:
@@ -237,7 +239,8 @@ def describe_process(pid: int | None = None, proc: Path = Path("/proc")) -> Proc
 def _lines(request: dict[str, Any]) -> list[bytes]:
     """Return the request as each version reads it, the first one first."""
     versions = [request] if PROTOCOL_VERSION == FIRST_VERSION else [request, {**request, LINE_KEY: PROTOCOL_VERSION}]
-    return [json.dumps(one, default=int).encode() + b"\n" for one in versions]  # a number of NumPy's or PyTorch's, too
+    # The conversion is for numbers of NumPy and PyTorch.
+    return [json.dumps(one, default=int).encode() + b"\n" for one in versions]
 
 
 def _is_unread(answer: dict[str, Any]) -> bool:

@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 2.0
-UNKNOWN_TRIES = 6  # about 6 s: another process may be about to register what this one names
-OWN_FAILURES = 20  # about 35 s in which the controller fails at one request, which is set aside then
-ASIDE_PAUSE_S = 60.0  # at most, between tries of one that is set aside
-_AFTER_OTHERS_S = 0.01  # after a pause, before what failed is tried again: others come first
+UNKNOWN_TRIES = 6  # The tries last about 6 s, as another process may be about to register the names in a request.
+OWN_FAILURES = 20  # A request at which the controller fails for about 35 s is set aside.
+ASIDE_PAUSE_S = 60.0  # A pause between tries of a request that was set aside is at most this long.
+_AFTER_OTHERS_S = 0.01  # After a pause, a failed request waits this much longer, so that others go first.
 EXIT_PATIENCE_S = 1.0
-IDLE_S = 10.0  # after which the thread ends, so that a client that nobody holds any more is freed
-MAX_WAITING_REQUESTS = 10_000  # requests: a search of 1000 trials in its whole length
-MAX_WAITING_BYTES = 16 << 20  # of their contents: 1600 each, where an attempt of 20 workers has as many
-MAX_LOGGED_OUTAGES = 20  # in an hour, that are logged
-MAX_UNKNOWN_NAMES = 1000  # names that were given up, and are not waited for again
-_HANDLER_PAUSE_S = 0.05  # before looking again whether a signal's handler has ended
+IDLE_S = 10.0  # The idle thread ends after this time, so that a client without holders is freed.
+MAX_WAITING_REQUESTS = 10_000  # A search of 1000 trials makes so many requests in its whole length.
+MAX_WAITING_BYTES = 16 << 20  # Bytes of contents: 1600 per request, as for an attempt of 20 workers.
+MAX_LOGGED_OUTAGES = 20  # So many outages are logged in an hour.
+MAX_UNKNOWN_NAMES = 1000  # Requests that use one of these names, which were given up, do not wait for it again.
+_HANDLER_PAUSE_S = 0.05  # The thread checks at this interval whether a signal's handler has ended.
 _INVALID = 422
-_BODY_LIMIT = "body_bytes"  # of the controller, by its name there
+_BODY_LIMIT = "body_bytes"  # The controller announces its limit by this name.
 _OTHER_VERSION = "Beamer at %s speaks version %d of the protocol, and this client %d: %s"
 _UNKNOWN = 404
 _CONFLICT = 409
-_OVERLOADED = {408, 425, 429, 502, 503, 504}  # of the controller, whatever is asked of it
-_NOT_OURS = {401, 403, *range(300, 400)}  # whatever is asked, and hence logged once
+_OVERLOADED = {408, 425, 429, 502, 503, 504}  # The controller may give these answers to any request.
+_NOT_OURS = {401, 403, *range(300, 400)}  # Any request may get these answers; they are logged once.
 
 _TOO_MANY = (
     "more than Beamer's client keeps, %d requests or %d bytes, waits for the controller at %s: the first of the trials that "
@@ -81,7 +81,7 @@ class Outbox:
     def __init__(self, url: str, connect: "Callable[[Controllers | None], Controllers]") -> None:
         self._url = url
         self._connect = connect
-        # Here, in the caller's thread: a fork while another thread imports what it needs would leave import locks held.
+        # The import happens here, in the caller's thread: a fork during another thread's import would leave import locks held.
         self._http: Controllers | None = connect(None)
         self._before_fork: Controllers | None = None
         self._reset()
@@ -92,33 +92,34 @@ class Outbox:
         self._arrived: deque[PutRequest] = deque()
         self._is_taking = False
         self._waiting = PendingRequests(MAX_WAITING_REQUESTS, MAX_WAITING_BYTES)
-        self._sent: Entry | None = None  # and not answered yet
+        self._sent: Entry | None = None  # the request that was sent and not yet answered
         self._dropped = 0
         self._closing = self._closed = False
         self._thread: threading.Thread | None = None
         self._away = self._away_is_logged = False
         self._log_limit = LogLimit(MAX_LOGGED_OUTAGES, 3600.0)
-        self._failures = 0  # since the last answer
-        self._failed: tuple[object, ...] = ()  # whose the last of them was
+        self._failures = 0  # failures since the last answer
+        self._failed: tuple[object, ...] = ()  # the kind of request that failed last
         self._pause_s = FIRST_PAUSE_S
         self._resume_at = 0.0
         self._unknown: dict[Scope, None] = {}
         self._refusals = Refusals()
         self._warned: set[str] = set()
-        self._versions = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)  # of controllers that speak another
+        # Each other version that a controller speaks is logged once.
+        self._versions = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)
 
     def put(self, request: PutRequest) -> None:
         """Take a request; return at once and never raise for its outcome."""
         try:
             request.encode()
-        except Exception as error:  # noqa: BLE001  its values are the trainer's
+        except Exception as error:  # noqa: BLE001  The request's values are the trainer's.
             self._refuse(request, str(error) or repr(error))
             _finish(request)
             return
         self._arrived.append(request)
-        changed = self._changed  # another one after a fork in a signal's handler
+        changed = self._changed  # A fork in a signal's handler replaces the condition.
         with changed:
-            # A signal's handler may put something while its thread is in the midst of this: it is taken in afterwards.
+            # A signal's handler may put a request while its thread is in this block; the block takes it in afterwards.
             if self._is_taking:
                 return
             self._is_taking = True
@@ -158,7 +159,8 @@ class Outbox:
         with self._changed:
             if self._closed:
                 return
-            self._closing = True  # there is no pause any more before what is unknown is tried again: what follows would be lost
+            # Unknown names are tried again without a pause from now on, as requests that follow would be lost.
+            self._closing = True
             self._changed.notify_all()
             self.flush(timeout_s)
             lost = len(self._waiting) + self._dropped
@@ -224,13 +226,13 @@ class Outbox:
     def _ensure_thread(self) -> None:
         if self._thread is not None and self._thread.is_alive():
             return
-        if self._sent is not None:  # with a thread that has ended
+        if self._sent is not None:  # The thread that sent the request has ended.
             self._waiting.delay(self._sent, 0.0)
             self._sent = None
         try:
             self._thread = threading.Thread(target=self._run, args=(self._transport(),), name="beamer-client", daemon=True)
             self._thread.start()
-        except (RuntimeError, InputError) as error:  # no thread can be started; a child's certificates have gone
+        except (RuntimeError, InputError) as error:  # No thread can be started, or a child's certificates have gone.
             self._thread = None
             self._report_away(str(error))
 
@@ -252,10 +254,10 @@ class Outbox:
         """Send as `_send` does; a defect takes this request alone."""
         try:
             return self._send(http, entry)
-        except Exception:  # noqa: BLE001  whatever it is: the thread must go on
+        except Exception:  # noqa: BLE001  The thread must go on whatever the defect is.
             with self._changed:
                 self._dropped += 1
-            with suppress(Exception):  # a log handler's, too
+            with suppress(Exception):  # A log handler may raise, too.
                 self.warn_once("a defect of Beamer's client: %s is dropped", entry.request, exc_info=True)
             return None
 
@@ -263,7 +265,7 @@ class Outbox:
         """Wait for the next request that may be sent; return None once the outbox is closed, or has been idle for long."""
         with self._changed:
             while not self._closed:
-                if self._is_taking:  # by a thread that waits for this one in a signal's handler
+                if self._is_taking:  # The thread that takes requests may wait for this one in a signal's handler.
                     self._wait(_HANDLER_PAUSE_S)
                     continue
                 now = time.monotonic()
@@ -296,7 +298,8 @@ class Outbox:
         try:
             answer = http.request("PUT", request.path, content)
             if answer.status_code == _INVALID and content != (older := request.content_for(answer.protocol.version)):
-                answer = http.request("PUT", request.path, older)  # which version it speaks was not known
+                # The version that the controller speaks was not known before.
+                answer = http.request("PUT", request.path, older)
         except ConnectionError as error:
             return self._fail(entry, str(error), is_overload=False, is_answer=False)
         except ValueError as error:
@@ -336,7 +339,8 @@ class Outbox:
             kind = scope
         elif answer.status_code in _NOT_OURS:
             kind = (answer.status_code,)
-        elif answer.status_code == _CONFLICT and field_name == "run":  # so is everything else that is said of it
+        elif answer.status_code == _CONFLICT and field_name == "run":
+            # Every other request of this study is refused in the same way.
             kind = (request.address.study,)
         self._refuse(request, reason, kind)
         return None
@@ -344,7 +348,8 @@ class Outbox:
     def _fail(self, entry: Entry, reason: str, is_overload: bool, is_answer: bool) -> float:
         """Return the seconds after which to try again. is_answer: whether the controller has said so itself."""
         failed = _kind(entry.request)
-        # What is said of one request again and again says nothing of the controller; closing, nothing is asked so often.
+        # Repeated failures of one request say nothing of the controller. While closing, every failure counts, as none is
+        # repeated often.
         self._failures += not (is_answer and failed == self._failed and not self._closing)
         self._failed = failed
         entry.failures += 1
@@ -363,7 +368,7 @@ class Outbox:
         return min(MAX_PAUSE_S * float(2 ** min(beyond, 16)), ASIDE_PAUSE_S)
 
     def _report_away(self, reason: str) -> None:
-        with self._changed:  # not in the middle of `close`, which says itself what was not received
+        with self._changed:  # The lock keeps this out of the middle of `close`, which itself logs the requests not received.
             is_new = not self._away and not self._closed
         if is_new:
             self._away, self._away_is_logged = True, self._log_limit.take("away")
@@ -403,7 +408,7 @@ def _finish(request: PutRequest) -> None:
     if request.then is not None:
         try:
             request.then()
-        except Exception:  # noqa: BLE001  a defect, which must not end the sender
+        except Exception:  # noqa: BLE001  A defect must not end the sender.
             _log.warning("after %s", request, exc_info=True)
 
 

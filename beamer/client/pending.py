@@ -31,9 +31,9 @@ class Entry:
     failures: int = 0
     own_failures: int = 0
     aside: bool = False
-    before: "set[Entry]" = field(default_factory=set)  # what must be done with first
+    before: "set[Entry]" = field(default_factory=set)  # requests that must be done with before this one
     after: "set[Entry]" = field(default_factory=set)
-    waits: bool = False  # neither taken nor dropped
+    waits: bool = False  # True unless the request is taken or dropped.
 
 
 @dataclass
@@ -57,11 +57,11 @@ class PendingRequests:
         self._entries: dict[Entry, None] = {}
         self._bytes = 0
         self._order: dict[Scope, _Order] = {}
-        self._by_trial: dict[Scope, dict[Entry, None]] = {}  # what waits
-        self._ended: dict[Scope, None] = {}  # trials whose ends wait, the first first
-        self._progress: dict[Scope, Entry] = {}  # the newest that waits
-        self._aside: dict[Entry, None] = {}  # the first first
-        self._ready: list[tuple[int, Entry]] = []  # heaps; what has been dropped since is passed over
+        self._by_trial: dict[Scope, dict[Entry, None]] = {}  # requests that wait
+        self._ended: dict[Scope, None] = {}  # trials whose ends wait, the first one first
+        self._progress: dict[Scope, Entry] = {}  # the newest progress that waits
+        self._aside: dict[Entry, None] = {}  # The request that was set aside first comes first.
+        self._ready: list[tuple[int, Entry]] = []  # Both are heaps; entries that were dropped since are skipped.
         self._delayed: list[tuple[float, int, Entry]] = []
 
     def __len__(self) -> int:

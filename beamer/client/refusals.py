@@ -5,9 +5,9 @@ from collections.abc import Hashable
 
 from beamer.errors import shortened
 
-MAX_REASONS = 5  # that are logged of one kind of request: a controller may answer every one differently
-MAX_KINDS = 1000  # whose refusals are logged, of which each has taken a line
-MAX_CHARACTERS = 500  # of a text that is logged and remembered: of a message, all that helps
+MAX_REASONS = 5  # At most so many reasons are logged per kind of request, as a controller may answer every one differently.
+MAX_KINDS = 1000  # Refusals of at most so many kinds are logged; each kind has taken a line of the log.
+MAX_CHARACTERS = 500  # A text is logged and remembered up to this length; the start of a message suffices.
 
 _log = logging.getLogger("beamer.client")
 

@@ -115,6 +115,6 @@ class PutRequest:
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    if hasattr(value, "item"):  # a number of NumPy or PyTorch
+    if hasattr(value, "item"):  # Numbers of NumPy and PyTorch have this method.
         return value.item()
     raise TypeError(f"{value!r} has no JSON form")

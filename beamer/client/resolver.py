@@ -16,16 +16,17 @@ from beamer.client.forking import RUNNING, Gate
 SocketAddress = tuple[int, tuple[str | int, ...]]
 """A socket's family and the address that it connects to."""
 
-_PATIENCE = 0.5  # of the time for a connection, waited for the name service: the rest is left for connecting
+_PATIENCE = 0.5  # The name service may take this share of the time for a connection; the rest is left for connecting.
 
-_resolving = Gate(patience_s=0.02)  # inside is a thread that calls `getaddrinfo`, which takes a millisecond in a data centre
+# A thread that calls `getaddrinfo` is inside; the call takes a millisecond in a data centre.
+_resolving = Gate(patience_s=0.02)
 
 
 class Resolver:
     """The addresses of one host and port. known: those found last."""
 
     def __init__(self, host: str, port: int, known: tuple[SocketAddress, ...] = ()) -> None:
-        # As the call will do: the codec is imported here, in the caller's thread, which does not fork meanwhile.
+        # The codec is imported here, in the caller's thread, which does not fork meanwhile; the call needs it, too.
         host.encode("idna")
         self.known = known
         self._host = host
@@ -61,7 +62,7 @@ class Resolver:
                 thread = threading.Thread(target=self._resolve, args=(self._pending,), name="beamer-resolver", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError as error:  # no thread can be started
+                except RuntimeError as error:  # No thread can be started.
                     self._pending.set_exception(OSError(str(error)))
             return self._pending
 
@@ -71,7 +72,7 @@ class Resolver:
                 found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
             self.known = tuple((family, tuple(address)) for family, _, _, _, address in found if isinstance(address[0], str))
             pending.set_result(self.known)
-        except Exception as error:  # noqa: BLE001  whoever waits for it gets it
+        except Exception as error:  # noqa: BLE001  The thread that waits for the result gets the exception.
             pending.set_exception(error if isinstance(error, OSError | UnicodeError) else OSError(repr(error)))
 
 
@@ -87,7 +88,7 @@ def _parse_literal(host: str, port: int) -> tuple[SocketAddress, ...]:
 
 def _ask_getent(host: str, port: int, timeout_s: float) -> tuple[SocketAddress, ...]:
     """Return what the C library's own program finds, none where it is missing or finds nothing."""
-    import subprocess  # needed by few
+    import subprocess  # Few processes need this module.
 
     try:
         with RUNNING.outside():

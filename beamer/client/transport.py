@@ -26,9 +26,9 @@ from beamer.errors import InputError
 from beamer.ports import HTTP_PORT
 from beamer.protocol_version import HEADER, PeerProtocol, format_header, parse_header
 
-MAX_HEAD_BYTES = 1 << 16  # of an answer: httpcore takes no longer one
-MAX_ANSWER_BYTES = 4 << 20  # a stage of 40 000 trials whose names are as long as they may be
-KEEP_ALIVE_S = 4.0  # of an idle connection, which uvicorn closes after 5 s: one that it closes is not to be used meanwhile
+MAX_HEAD_BYTES = 1 << 16  # httpcore takes no longer head of an answer.
+MAX_ANSWER_BYTES = 4 << 20  # The largest answer is a stage of 40 000 trials with names of full length.
+KEEP_ALIVE_S = 4.0  # uvicorn closes an idle connection after 5 s; a connection must not be used while it is being closed.
 _HEADER = HEADER.lower().encode("ascii")
 _PORTS = {"http": 80, "https": 443}
 _EXAMPLE = f"the controller's URL such as 'http://127.0.0.1:{HTTP_PORT}'"
@@ -77,7 +77,7 @@ class Transport:
     ) -> None:
         try:
             parsed = urlsplit(url)
-            if parsed.username is not None:  # it would be logged with the URL, and is never sent
+            if parsed.username is not None:  # A user's name would be logged with the URL, and is never sent.
                 raise InputError("url", f"{parsed.scheme}://...@{parsed.hostname}", f"{_EXAMPLE}, without a user or a password")
             host, port = (parsed.hostname or "").encode("idna"), parsed.port
             self._target = parsed.path.rstrip("/").encode("ascii")
@@ -162,7 +162,8 @@ def _answer_bytes(head: bytearray, body_bytes: int) -> int | None:
     while (end := head.find(b"\r\n\r\n", start)) >= 0:
         lines = bytes(head[start:end]).split(b"\r\n")
         start = end + 4
-        if lines[0].split(b" ")[1:2] and not lines[0].split(b" ")[1].startswith(b"1"):  # others come before the answer
+        # Interim responses come before the answer.
+        if lines[0].split(b" ")[1:2] and not lines[0].split(b" ")[1].startswith(b"1"):
             is_chunked = any(line.lower().startswith(b"transfer-encoding") for line in lines)
             return None if is_chunked else start + body_bytes
     return None
@@ -224,7 +225,7 @@ class _Stream(httpcore.NetworkStream):
     def __init__(self, backend: _Backend, sock: socket.socket) -> None:
         self._backend = backend
         self._sock = sock
-        self._head = bytearray()  # of what was read since something was written
+        self._head = bytearray()  # the start of the data read since the last write
         self._read_bytes = 0
         self._is_spoilt = False
 
@@ -260,7 +261,7 @@ class _Stream(httpcore.NetworkStream):
     ) -> httpcore.NetworkStream:
         try:
             left_s = self._backend.left_s()
-            # The handshake comes after the change of sockets, so that a fork in between finds the one that is open.
+            # The handshake comes after the change of sockets, so that a fork in between finds the open one.
             sock = self._sock = ssl_context.wrap_socket(
                 self._sock, server_hostname=server_hostname, do_handshake_on_connect=False
             )
@@ -281,7 +282,7 @@ class _Stream(httpcore.NetworkStream):
             os.close(descriptor)
 
     def get_extra_info(self, info: str) -> Any:
-        if info == "is_readable":  # an idle connection that is, has ended
+        if info == "is_readable":  # An idle connection that is readable has ended.
             return self._is_spoilt or self._is_readable()
         return self._sock if info == "socket" else None
 
