@@ -88,17 +88,17 @@ class SimulatedJob:
 @dataclass
 class _Run:
     job: SimulatedJob
-    target: int  # iterations after which it ends
+    target: int  # The run ends after so many iterations.
     state: RunState = RunState.PARKED
     placement: Placement | None = None
-    iteration: float = 0.0  # at since_s
-    since_s: float = 0.0  # from when on it computes
-    charged_s: float = 0.0  # until when the cost of its last change is counted
-    speed: Speed | None = None  # of its steps; None while it does not compute
-    due: float = 0.0  # iterations done when it reports next
+    iteration: float = 0.0  # iterations done at since_s
+    since_s: float = 0.0  # The run computes from this time on.
+    charged_s: float = 0.0  # The cost of the last change is counted up to this time.
+    speed: Speed | None = None  # speed of its steps; None while it does not compute
+    due: float = 0.0  # The next report comes after so many iterations.
     service_s: float = 0.0
-    reported: float = 0.0  # iterations
-    unreported_gpu_s: float = 0.0  # GPU-seconds spent computing since
+    reported: float = 0.0  # iterations at the last report
+    unreported_gpu_s: float = 0.0  # GPU-seconds spent computing since the last report
     version: int = 0
     started: bool = False
 
@@ -123,7 +123,7 @@ class _Run:
         iteration, taken_s = self.iteration, 0.0
         while iteration < most and taken_s < seconds:
             end, rate = min(self.epoch_end(iteration), most), self.rate(iteration)
-            if end <= iteration:  # it would never pass an epoch that ends where it begins
+            if end <= iteration:  # The run would never pass an epoch that ends where it begins.
                 end = most
             if rate * (seconds - taken_s) < end - iteration:
                 return iteration + rate * (seconds - taken_s), seconds
@@ -236,7 +236,7 @@ class SimulatedCluster(Engine):
         if placement is None:
             self._leave(job, RunState.PARKED)
         elif run.state is RunState.RUNNING and run.placement and stays(run.placement, placement):
-            ready_s = max(run.since_s - self.now, 0.0)  # what the change before still takes
+            ready_s = max(run.since_s - self.now, 0.0)  # The previous change may still take this long.
             self._run_on(job, placement, max(ready_s, run.job.costs.rebatch_s))
         else:
             self._run_on(job, placement, run.job.costs.restart_s)

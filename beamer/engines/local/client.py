@@ -30,7 +30,7 @@ class SupervisorClient:
     def directory(self) -> Path:
         """The supervisor's directory, on the node."""
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", self.node.name)
-        if name != self.node.name:  # another node's may read the same
+        if name != self.node.name:  # Another node's name may become the same.
             name += "-" + hashlib.sha256(self.node.name.encode()).hexdigest()[:8]
         return (Path(self.node.root) / self.job.name if self.node.root else self.job) / name
 
@@ -43,7 +43,8 @@ class SupervisorClient:
             start = launcher.wrap(control.supervisor_command(directory, self.kind, python)) if self.kind else None
             return control.ask_or_start(self.directory, request, timeout_s, start)
         until = time.monotonic() + timeout_s
-        if self.node.name not in self.first_version or isinstance(request, Launch):  # what is started now may be newer
+        # A supervisor that is started now may be newer.
+        if self.node.name not in self.first_version or isinstance(request, Launch):
             try:
                 answer = self._run(request, timeout_s, PROTOCOL_VERSION)
                 self.first_version.discard(self.node.name)

@@ -120,7 +120,7 @@ class LocalEngine(Engine):
             local_job.advance("suspend", until, Phase.LAUNCHING, Phase.STOPPING, Phase.KILLING)
             if local_job.record.phase is Phase.LAUNCHED:
                 local_job.freeze(True, until)
-                local_job.advance("suspend", until, Phase.STOPPING)  # it may be on its way to be parked by itself
+                local_job.advance("suspend", until, Phase.STOPPING)  # The job may be on its way to be parked by itself.
 
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
         """Let a suspended job's processes continue; where memory is not kept, run it on the GPUs that it had."""
@@ -165,7 +165,7 @@ class LocalEngine(Engine):
             return
         with self._locked(known, "stop", timeout_s) as (local_job, until):
             if local_job.record.phase.is_transient or local_job.record.phase is Phase.LAUNCHED:
-                local_job.set(phase=Phase.KILLING, after_kill=Phase.PARKED)  # whatever happens now, it does not continue
+                local_job.set(phase=Phase.KILLING, after_kill=Phase.PARKED)  # The job does not continue, whatever happens now.
             local_job.supervisors.end(until)
             local_job.forget()
             with self._guard:
@@ -184,7 +184,7 @@ class LocalEngine(Engine):
         try:
             with job.locked("report", MAX_POLL_S):
                 return job.observe(self._clock())
-        except EngineError:  # what is known holds until its supervisors answer, or its record can be written, again
+        except EngineError:  # What is known holds until the job's supervisors answer, or its record can be written, again.
             return job.observed()
         finally:
             if job.record.phase.is_transient:
@@ -252,7 +252,7 @@ class LocalEngine(Engine):
         """Take the steps of jobs in transient phases, as long as the engine is open."""
         pause = POLL_S
         while True:
-            self._has_steps.clear()  # before the jobs are read, so that later changes set it again
+            self._has_steps.clear()  # The event is cleared before the jobs are read, so that later changes set it again.
             if self._closed:
                 break
             transient = [job for job in list(self._jobs.values()) if job.record.phase.is_transient]
@@ -266,8 +266,8 @@ class LocalEngine(Engine):
                     with job.locked("advance", 0.0) as now:
                         job.step(now + STEP_S)
                 except Busy:
-                    continue  # the call that has locked it takes its steps
-                except Exception as error:  # noqa: BLE001  # the others are to advance, whatever is wrong with this one
+                    continue  # The call that has locked the job takes its steps.
+                except Exception as error:  # noqa: BLE001  # The other jobs are to advance, whatever is wrong with this one.
                     job.error = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
             pause = POLL_S if before != [job.record for job in transient] else min(pause * 1.3, MAX_POLL_S)
             time.sleep(pause)

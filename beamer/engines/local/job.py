@@ -128,7 +128,7 @@ class LocalJob:
                 self.supervisors.ask_all(dict.fromkeys(asked, request), until)
             except EngineError:
                 self.update(self.supervisors.statuses(until))
-                if self.record.phase is not Phase.LAUNCHED:  # it has ended meanwhile, or leaves its GPUs by itself
+                if self.record.phase is not Phase.LAUNCHED:  # The run has ended meanwhile, or leaves its GPUs by itself.
                     return
                 raise
             self._cost("suspend_s" if suspend else "resume_s", time.monotonic() - begun)
@@ -166,7 +166,8 @@ class LocalJob:
                 raise EngineError(f"{self.record.job}: launch: GPU {index} on {node} is no longer declared")
         first = self.record.placement.devices[0][0]
         if not self.record.port:
-            keep = GetPort(keep=self.record.taken_ports % 2 == 0)  # a program without SO_REUSEADDR cannot have one that is
+            # A program without SO_REUSEADDR cannot have a port that is kept.
+            keep = GetPort(keep=self.record.taken_ports % 2 == 0)
             port = self.supervisors.expect(FreePort, first, self.supervisors.ask(first, keep, until)).port
             self.set(port=port, unlaunched=tuple(node for node in self.record.unlaunched if node not in self.record.ranks))
         record = self.record
@@ -217,7 +218,7 @@ class LocalJob:
         known = {"gap_s": 0.0, "progress": progress, "ran_s": found.ran_s, "quiet_s": found.quiet_s}
         if self.record.after_kill is Phase.FAILED and found.is_port_taken and taken < MAX_TAKEN_PORTS:
             note = f"another program has port {self.record.port}, at which rank 0 was to listen: launched again with another"
-            if self.suspended:  # its GPUs are others'
+            if self.suspended:  # Other jobs have its GPUs.
                 self.set(phase=Phase.PARKED, note=note, **known)
             else:
                 self.set(**known)
@@ -278,7 +279,7 @@ class LocalJob:
         with suppress(EngineError):
             self.advance("report", until, Phase.KILLING)
             if self.record.phase is Phase.LAUNCHED and self._is_suspended_in_part(statuses):
-                self.freeze(False, until)  # it computes nothing, and nobody else would resume it
+                self.freeze(False, until)  # The suspended part computes nothing, and nobody else would resume it.
         self._leave([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
         self._last = reports[-1] if reports else self._last
@@ -293,7 +294,8 @@ class LocalJob:
 
     def _collect(self, node: str, now: float, until: float, reports: list[Report]) -> Status:
         """Return a node's status, and add all of its reports that are new to `reports`."""
-        clock_s: float | None = None  # of the node, at the first answer: later ones must not change the order
+        # The node's clock is taken at the first answer only, as later ones must not change the order.
+        clock_s: float | None = None
         while True:
             status = self.supervisors.status(node, until, self._collected.get(node, 0))
             clock_s = status.now_s if clock_s is None else clock_s
@@ -323,7 +325,7 @@ class LocalJob:
     def _leave(self, nodes: Iterable[str], until: float) -> None:
         """End the supervisors on nodes that the job has left: all of their reports have been collected."""
         for node in nodes:
-            with suppress(EngineError):  # the next report tries again
+            with suppress(EngineError):  # The next report tries again.
                 self.supervisors.ask(node, End(forget=True, run=self.record.run), until)
                 self._collected.pop(node, None)
                 self.set(nodes=tuple(one for one in self.record.nodes if one != node))

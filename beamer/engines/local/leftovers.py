@@ -62,7 +62,7 @@ def left_on_node(node: LocalNode, job: str, directory: Path, kill: bool = False)
 
 def _records(root: Path) -> Iterator[tuple[Record, Path]]:
     for path in sorted(root.resolve().glob("*/job")):
-        with suppress(OSError, ValueError):  # who opens the directory is told of one that cannot be read
+        with suppress(OSError, ValueError):  # The process that opens the directory is told of a record that cannot be read.
             if (record := load(path)) is not None:
                 yield record, path
 

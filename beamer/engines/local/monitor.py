@@ -35,7 +35,8 @@ class NodeMonitor:
     def __init__(self, nodes: Sequence[LocalNode], clock: Callable[[], float] = time.monotonic) -> None:
         self._checked = {node.name: _Checked() for node in nodes if node.launcher.wrap(())}
         self._nodes = {node.name: node for node in nodes}
-        self._pool = ThreadPoolExecutor(WORKERS, "beamer-monitor")  # its own: a check may occupy a thread for long
+        # The monitor has a pool of its own, as a check may occupy a thread for long.
+        self._pool = ThreadPoolExecutor(WORKERS, "beamer-monitor")
         self._clock = clock
         self._guard = threading.Lock()
 
@@ -50,7 +51,7 @@ class NodeMonitor:
                 if node.check is None and self._clock() >= node.due_s:
                     node.check = self._pool.submit(_check, self._nodes[name])
             first = [node.check for node in self._checked.values() if node.check and node.problem is None]
-        wait(first, timeout_s)  # without the lock: others may have less time
+        wait(first, timeout_s)  # The wait does not hold the lock, as other callers may have less time.
         with self._guard:
             for node in self._checked.values():
                 if node.check and node.check.done():

@@ -89,7 +89,7 @@ class RunStatuses:
             return Phase.PARKED, self.notes("note")
         if len(self.of_run) == len(self.by_node) and phases == {Phase.FINISHED}:
             if self.unread and any(status.run.progress.refused is not None for status in self.of_run.values()):
-                return Phase.FAILED, "none of its reports could be read"  # the first is in `refused`
+                return Phase.FAILED, "none of its reports could be read"  # The first unread report is in `refused`.
             if missing := _missing(self.of_run.values()):
                 return (
                     Phase.FAILED,

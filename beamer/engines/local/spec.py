@@ -60,7 +60,7 @@ class LaunchSpec:
             if getattr(self, name) not in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
                 raise InputError(name, getattr(self, name), "a signal that a program can handle")
         if self.progress:
-            ProgressPattern(self.progress)  # which checks it
+            ProgressPattern(self.progress)  # The constructor checks the pattern.
 
 
 @dataclass(frozen=True)

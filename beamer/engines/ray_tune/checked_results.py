@@ -42,7 +42,7 @@ class CheckedResults(TuneController):  # type: ignore[misc]
     """A controller whose scheduler is a `ResultCheck`."""
 
     def _process_trial_result(self, trial: Trial, result: dict[str, Any]) -> str | None:
-        # A function that has returned sends its last result again. One that has sent none is checked for that.
+        # A function that has returned sends its last result again. A function that has sent no result is checked for that.
         if not (RESULT_DUPLICATE in result and trial.last_result):
             flat = flatten_dict({key: value for key, value in result.items() if key != RESULT_DUPLICATE})
             try:
@@ -51,7 +51,7 @@ class CheckedResults(TuneController):  # type: ignore[misc]
             except ValueError as error:
                 self._fail(trial, error, self._scheduler_alg.may_restart(trial, flat))
                 self._scheduler_alg.failed(self)
-                return None  # no decision: the trial has failed, or is started again
+                return None  # There is no decision, as the trial has failed or is started again.
         return super()._process_trial_result(trial, result)  # type: ignore[no-any-return]
 
     def _fail(self, trial: Trial, error: Exception, may_restart: bool) -> None:
@@ -66,7 +66,7 @@ class CheckedResults(TuneController):  # type: ignore[misc]
 def check_results(controller: Any) -> None:
     """Have a controller's results checked by its scheduler, which is a `ResultCheck`."""
     if type(controller) is TuneController:
-        controller.__class__ = CheckedResults  # so that nothing of it is in the state that Tune stores
+        controller.__class__ = CheckedResults  # Only the class changes, so that Tune's stored state holds nothing of the check.
 
 
 def is_strict() -> bool:

@@ -63,7 +63,7 @@ def check_placeable(asked: PlacementGroupFactory) -> None:
     """
     labels = asked._kwargs.get("bundle_label_selector") or []
     if labels and all(set(label) == {NODE_LABEL} for label in labels):
-        return  # of an experiment that is restored, as `pinned` made them
+        return  # The trial belongs to a restored experiment, with labels that `pinned` made.
     bundles = [{}, *asked.bundles] if asked.head_bundle_is_empty else asked.bundles
     if len(bundles) > 1:
         expected = "one bundle for the whole trial: it is given one on each node where it is granted GPUs"

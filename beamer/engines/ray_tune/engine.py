@@ -27,7 +27,7 @@ from beamer.gpu.model import Costs, Node, Report, Request, Speed
 from beamer.studies.model import Process
 
 STATES: Mapping[str, RunState] = {
-    "PENDING": RunState.RUNNING,  # it waits for GPUs that nobody else is to have
+    "PENDING": RunState.RUNNING,  # A pending trial waits for GPUs that nobody else is to have.
     "RUNNING": RunState.RUNNING,
     "PAUSED": RunState.PARKED,
     "TERMINATED": RunState.FINISHED,
@@ -35,8 +35,8 @@ STATES: Mapping[str, RunState] = {
 }
 """The state of a trial's job by Tune's status of the trial, as far as the engine has not just asked for another."""
 
-HOLD_S = 1.0  # that a process waits on shared nodes: in which a controller decides, and not as long as a start takes
-STARTS = 20  # measured starts, of all trials, of which the median counts as the cost of one
+HOLD_S = 1.0  # A process on shared nodes waits so long: a controller decides meanwhile, and a start takes longer.
+STARTS = 20  # The cost of a start is the median of so many measured ones, of all trials.
 
 
 class TuneDecision(StrEnum):
@@ -154,7 +154,8 @@ class RayTuneEngine(Engine):
         self._hold_s = HOLD_S if is_shared else inf
         self._now = 0.0
         self._runs: dict[str, _Run] = {}
-        self._spent: dict[str, tuple[Placement, float]] = {}  # trials that were discarded, whose processes wait since then
+        # discarded trials, by key, each with its waiting process and since when it waits
+        self._spent: dict[str, tuple[Placement, float]] = {}
         self._starts: list[float] = []
 
     # --- the engine, for the GPU scheduler ---
@@ -249,7 +250,7 @@ class RayTuneEngine(Engine):
         self._now = now
         run = self._runs[trial]
         run.at_result, run.can_leave = True, result.resumable
-        steps = result.iteration - run.iteration  # below 1 after a return to a checkpoint
+        steps = result.iteration - run.iteration  # The difference is below 1 after a return to a checkpoint.
         run.iteration = result.iteration
         if run.process and run.results == 0:
             self._starts = [*self._starts, max(now - run.launched_s - result.step_s, 0.0)][-STARTS:]
@@ -272,7 +273,7 @@ class RayTuneEngine(Engine):
         run.at_result = run.can_leave = False
         if not leaves:
             return TuneDecision.CONTINUE
-        # another process takes seconds to start, and one that waits for a verdict may soon be wanted again
+        # Another process takes seconds to start, and a trial that waits for a verdict may soon be wanted again.
         run.held = not run.job and run.process is not None and not self._are_claimed(run.process)
         if run.held:
             run.held_s = self._now
@@ -290,7 +291,7 @@ class RayTuneEngine(Engine):
             if self._tune.status(trial) == "PAUSED" and run.wanted:
                 run.process, run.launched_s, run.results = run.wanted, now, 0
                 self._tune.launch(trial, run.wanted)
-        # after the launches, so that these find the processes of those that leave
+        # Processes end after the launches, so that launched trials find them.
         for trial, (process, since_s) in list(self._spent.items()):
             if self._are_claimed(process) or not self._are_without_process() or now > since_s + self._hold_s:
                 del self._spent[trial]

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # no usage is reported to anybody
+    "RAY_USAGE_STATS_ENABLED": "0",  # No usage is reported to anybody.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_SYNCER": "1",
@@ -17,7 +17,7 @@ QUIET = {
 SAME_PRIORITY = {"RAY_worker_niceness": "0"}
 """By default Ray gives trials so low a priority that whatever else runs on the machine delays them more than their driver."""
 HEALTH = {"health_check_initial_delay_ms": 2000, "health_check_period_ms": 500, "health_check_failure_threshold": 8}
-OBJECT_STORE_BYTES = 80 * 2**20  # just above Ray's least
+OBJECT_STORE_BYTES = 80 * 2**20  # Ray's minimum is just below.
 
 
 class LocalRayCluster:
@@ -36,7 +36,7 @@ class LocalRayCluster:
     def __enter__(self) -> Self:
         for name, value in (QUIET | SAME_PRIORITY).items():
             os.environ.setdefault(name, value)
-        import ray  # its environment is read when it is imported
+        import ray  # Ray reads its environment when it is imported.
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster()

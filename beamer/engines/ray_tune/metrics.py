@@ -97,7 +97,7 @@ def number(key: str, value: Any) -> float:
         plain = value.item() if hasattr(value, "item") else value
         if not isinstance(plain, str | bytes | bytearray):
             return float(plain)
-    except Exception as error:  # whatever it is: the value is the trial's, and so are its methods
+    except Exception as error:  # The value and its methods are the trial's, and may raise anything.
         raise InputError(repr(key), value, "a number") from error
     raise InputError(repr(key), value, "a number")
 

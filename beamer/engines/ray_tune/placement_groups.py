@@ -25,10 +25,10 @@ class SettledPlacementGroups(PlacementGroupResourceManager):  # type: ignore[mis
 
     def __init__(self, update_interval_s: float = 0.1) -> None:
         super().__init__(update_interval_s)
-        self._unwanted: Counter[Any] = Counter()  # by requests: how many of their groups are to be removed
+        self._unwanted: Counter[Any] = Counter()  # the number of groups to remove, by request
 
     def __del__(self) -> None:
-        super().clear()  # without a wait, as the garbage collector may run anywhere
+        super().clear()  # There is no wait, as the garbage collector may run anywhere.
 
     def request_resources(self, resource_request: Any) -> None:
         """Have a group created, or keep one that was to be removed."""

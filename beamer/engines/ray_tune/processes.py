@@ -26,7 +26,7 @@ from beamer.client.lease import describe_process
 from beamer.gpu.devices import Devices
 from beamer.studies.model import Process
 
-NAMESPACE = "beamer"  # of the key-value store
+NAMESPACE = "beamer"  # namespace of the key-value store
 DEAD = "DEAD"
 
 

@@ -59,7 +59,7 @@ class _Opened(NamedTuple):
     readings: Readings
 
 
-class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray is untyped where it is not installed
+class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray is untyped where it is not installed.
     """Let a GPU policy run the trials of a Tuner.
 
     policy: its name, or one with other parameters, "fifo" by default. request: what trials ask for, or a function of their
@@ -104,7 +104,7 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
     ) -> None:
         super().__init__()
         if rungs and not isinstance(rungs, AsynchronousHalving):
-            Halving(rungs)  # checks them
+            Halving(rungs)  # The constructor checks the rungs.
         _check_options(controller, journal, hosts, {"policy": policy, "seed": seed or None})
         policy = policy or POLICY
         self._policy = gpu_policy(policy) if isinstance(policy, str) else policy
@@ -125,10 +125,10 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
         self._opened_search: _Opened | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_opened_search": None}  # a restored search begins anew, from its journal
+        return vars(self) | {"_opened_search": None}  # A restored search begins anew, from its journal.
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if "_sign" in state:  # of 0.1.0, which read nothing of TuneConfig
+        if "_sign" in state:  # The state is of version 0.1.0, which read nothing of TuneConfig.
             state = {"_mode": "min" if state["_sign"] > 0 else "max", "_samples": 1, **state}
         self.__dict__.update(state)
         if "_metrics" not in state:
@@ -169,7 +169,7 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Take in a trial, or take back one that failed, and keep it from starting by itself."""
-        if trial.is_finished():  # of an experiment that is restored
+        if trial.is_finished():  # The trial belongs to a restored experiment.
             return
         trials, search = self._opened(tune_controller)
         trials.add(trial)
@@ -184,7 +184,7 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
             self._step_with(tune_controller, search, trial, result)
         decision = search.engine.decide(trial.trial_id)
         if decision in (TuneDecision.PAUSE, TuneDecision.STOP):
-            search.engine.apply(self._steady())  # who comes next is to find this trial's process before Tune ends it
+            search.engine.apply(self._steady())  # The next trial is to find this trial's process before Tune ends it.
         return decision.value
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
@@ -205,7 +205,7 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Take in that a trial failed; Tune adds it again if it may continue."""
         trials, _ = self._opened(tune_controller)
-        trials.refresh_nodes()  # a failure is often a node's
+        trials.refresh_nodes()  # A failure is often a node's.
 
     def choose_trial_to_run(self, tune_controller: Any) -> None:
         """Make a step of the GPU scheduler and start what it decided; None, as Tune starts all trials that are pending."""
@@ -232,7 +232,8 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
         if self._opened_search is None:
             controller = unwrapped(tune_controller)
             rungs = () if isinstance(self._rungs, AsynchronousHalving) else _rungs(self._rungs)
-            if not controller.search_alg.is_finished():  # it is if the experiment is restored, and has drawn all trials
+            # The search is finished if the experiment is restored and has drawn all trials.
+            if not controller.search_alg.is_finished():
                 check_samples(self._samples, *_drawn(controller.search_alg), rungs)
             self._opened_search = self._open()
             check_results(controller)
@@ -273,7 +274,7 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
             self._steady = SteadyClock(self._clock)
             self._steady.not_before(search.tracker.now_s)
             if shared:
-                search.revoke(self._steady())  # whatever ran before has ended with its experiment
+                search.revoke(self._steady())  # Whatever ran before has ended with its experiment.
             hidden = (*AUTO_RESULT_KEYS, *DEBUG_METRICS, DONE, "config")
             return _Opened(journal, shared, trials, search, Readings(self._metrics, search.has_loss, hidden))
         except BaseException:
@@ -300,7 +301,7 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
 
     def _step_with(self, tune_controller: Any, search: TuneSearch, trial: Trial, result: Mapping[str, Any]) -> None:
         reading = self._metrics.read(result)
-        if reading.iteration is None:  # Tune was told to let it pass
+        if reading.iteration is None:  # Tune was told to let such a result pass.
             return
         search.engine.record(trial.trial_id, _result(trial, result, reading, search), self._steady())
         self._step(tune_controller, search)

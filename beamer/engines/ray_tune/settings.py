@@ -15,7 +15,7 @@ from beamer.errors import InputError
 from beamer.gpu.model import Request
 from beamer.studies.model import Rung
 
-ENDLESS = sys.maxsize  # samples that Tune draws for num_samples=-1
+ENDLESS = sys.maxsize  # Tune draws so many samples for num_samples=-1.
 
 
 def adjusted(request: Request, metrics: Metrics, batch_size: str | None, stop_at_target: bool) -> Request:

@@ -21,10 +21,10 @@ from beamer.gpu.link import EngineLink, hosts_of
 from beamer.gpu.remote import begin, leave
 from beamer.studies.events import Event
 
-ANSWER_S = 30.0  # that a controller may take to say which hosts there are, before the first trial
-GONE_S = 15.0  # that processes may take to end after the experiment
-IDLE_S = 0.1  # between two turns of Tune's loop while no trial runs, at most
-POLL_S = 0.05  # between two looks at processes that are to end
+ANSWER_S = 30.0  # The controller has so long to name the hosts, before the first trial.
+GONE_S = 15.0  # After the experiment, processes have so long to end.
+IDLE_S = 0.1  # longest pause between two turns of Tune's loop while no trial runs
+POLL_S = 0.05  # interval of checks on processes that are to end
 
 log = logging.getLogger("beamer.gpu")
 

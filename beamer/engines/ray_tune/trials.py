@@ -51,8 +51,8 @@ class RayTrials(TuneTrials):
         self._polled_at = -poll_s
         self._sharing = sharing
         self._nodes: tuple[Node, ...] = ()
-        self._ids: dict[str, str] = {}  # of Ray's nodes, by the names that they have here
-        self._waiting: dict[str, Devices] = {}  # GPUs that are not free yet, by trials that are pending
+        self._ids: dict[str, str] = {}  # identifiers of Ray's nodes, by the nodes' names in Beamer
+        self._waiting: dict[str, Devices] = {}  # GPUs that are not free yet, by pending trial
         self._trials: dict[str, Trial] = {}
         self._asked: dict[str, PlacementGroupFactory] = {}
 
@@ -63,11 +63,11 @@ class RayTrials(TuneTrials):
 
     @controller.setter
     def controller(self, controller: Any) -> None:
-        self._controller = ref(controller)  # it owns the scheduler, and is to end with its search
+        self._controller = ref(controller)  # The controller owns the scheduler, and is to end with its search.
         if not isinstance(controller._actor_manager._resource_manager, SettledPlacementGroups):
             controller._actor_manager._resource_manager = SettledPlacementGroups()
         if self._sharing:
-            controller._actor_cache._may_keep_one = False  # a process that no trial is staged for
+            controller._actor_cache._may_keep_one = False  # Tune would keep a process for which no trial is staged.
             controller._insufficient_resources_manager.on_no_available_trials = _ignore
 
     def add(self, trial: Trial) -> None:
@@ -81,8 +81,9 @@ class RayTrials(TuneTrials):
             self.controller._set_trial_status(trial, Trial.PAUSED)
         else:
             self._trials[trial.trial_id], self._asked[trial.trial_id] = trial, trial.placement_group_factory
-            trial.set_status(Trial.PAUSED)  # Tune lists it by its status after this call
-            trial.init_local_path()  # Tune does it when a trial becomes due, and cannot read the results of one that never was
+            trial.set_status(Trial.PAUSED)  # Tune lists the trial by its status after this call.
+            # Tune creates the path when a trial becomes due, and cannot read the results of a trial that never was.
+            trial.init_local_path()
 
     def refresh_nodes(self) -> None:
         """Have the nodes listed anew when they are next asked for."""

@@ -59,7 +59,7 @@ def _lock(directory: Path) -> list[int] | None:
         if time.monotonic() > until:
             raise SystemExit("ranks that outlived their supervisor do not die")
         time.sleep(0.01)
-    del own  # the descriptor stays open as long as this process lives
+    del own  # The descriptor stays open as long as this process lives.
     return [inherited]
 
 
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
     signals, wakeup = socket.socketpair()
     wakeup.setblocking(False)
     signal.set_wakeup_fd(wakeup.fileno())
-    signal.signal(signal.SIGTERM, lambda *_: None)  # its number arrives on the socket
+    signal.signal(signal.SIGTERM, lambda *_: None)  # The signal's number arrives on the socket.
     ranks.adopt_orphans()
     locks = _lock(directory)
     supervisor = Supervisor(directory, chosen.group, locks) if locks else None

@@ -47,7 +47,8 @@ def known_part(kind: Any, value: Any, where: str = "") -> tuple[Any, tuple[str, 
     Whatever is not of the type stays as it is, for `decode` to refuse.
     """
     if get_origin(kind) is UnionType:
-        (kind,) = (one for one in get_args(kind) if one is not NoneType)  # as `_optional`, which decodes it
+        # The other kind is found as by `_optional`, which decodes it.
+        (kind,) = (one for one in get_args(kind) if one is not NoneType)
     if get_origin(kind) is tuple and isinstance(value, list):
         inner = get_args(kind)
         kinds = [inner[0]] * len(value) if inner[-1:] == (Ellipsis,) else [*inner, *[None] * len(value)]

@@ -21,10 +21,10 @@ from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 RETRY_S = 0.01
 
 log = logging.getLogger("beamer.engines.local")
-_unused = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)  # what is not used of newer supervisors' answers
+_unused = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)  # Unused fields of newer supervisors' answers are logged.
 
 
-class Unreachable(Exception):  # the absence of an answer
+class Unreachable(Exception):  # This exception stands for the absence of an answer.
     """No supervisor answers; the message says what was seen. absent: whether because there is none, not because it is slow."""
 
     def __init__(self, seen: str, absent: bool = False) -> None:
@@ -121,7 +121,7 @@ def ask_or_start(directory: Path, request: SupervisorRequest, timeout_s: float, 
         except Unreachable as error:
             if time.monotonic() > until or not error.absent:
                 raise
-            time.sleep(RETRY_S)  # another one is starting it, too
+            time.sleep(RETRY_S)  # Another process is starting the supervisor, too.
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -39,7 +39,8 @@ class JobFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.reports = list(_reports(directory / "reports"))
-        self.output: BinaryIO = open(directory / "output", "ab", buffering=0)  # noqa: SIM115  # open as long as this lives
+        # The file is open as long as this object lives.
+        self.output: BinaryIO = open(directory / "output", "ab", buffering=0)  # noqa: SIM115
         self._reports = open(directory / "reports", "a", buffering=1)  # noqa: SIM115
         self._is_outdated = False
         self._saved_s = 0.0
@@ -69,7 +70,7 @@ class JobFiles:
             self.write(state)
         except OSError as error:
             self._is_outdated = True
-            with suppress(OSError):  # the log may be on the same disk
+            with suppress(OSError):  # The log may be on the same disk.
                 print(f"{self._directory}/state cannot be written: {error}", file=sys.stderr)
 
     def write(self, state: SavedState) -> None:
@@ -83,6 +84,6 @@ def _reports(path: Path) -> list[NodeReport]:
     found = []
     with suppress(FileNotFoundError):
         for line in path.read_text().splitlines():
-            with suppress(ValueError):  # the last line of one that was killed
+            with suppress(ValueError):  # The last line of a killed supervisor may be incomplete.
                 found.append(codec.decode(NodeReport, json.loads(line)))
     return found

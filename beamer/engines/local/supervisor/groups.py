@@ -34,7 +34,7 @@ class Group(ABC):
     def open(self) -> None:
         """Make the group. Raises `OSError` where it cannot be."""
 
-    def enter(self) -> None:  # noqa: B027  # descendants are in it anyway
+    def enter(self) -> None:  # noqa: B027  # Descendants are in the group anyway.
         """Put the calling process into the group; its children will be in it, too."""
 
     @abstractmethod
@@ -64,10 +64,10 @@ class Group(ABC):
                 return False
             time.sleep(POLL_S)
 
-    def _let_die(self) -> None:  # noqa: B027  # most die at once
+    def _let_die(self) -> None:  # noqa: B027  # Most processes die at once.
         """Let frozen processes receive the signals of `kill`."""
 
-    def close(self) -> None:  # noqa: B027  # not all leave something
+    def close(self) -> None:  # noqa: B027  # Not all kinds of groups leave something.
         """Remove the group, which is empty."""
 
 
@@ -93,7 +93,7 @@ class _Directory(Group):
     def close(self) -> None:
         """Remove the directory, with those that a program has made below it."""
         for path, _, _ in os.walk(self.path, topdown=False):
-            with suppress(OSError):  # what is not empty is left to whoever opens it again
+            with suppress(OSError):  # A directory that is not empty is left to the process that opens it again.
                 os.rmdir(path)
 
     def _write(self, name: str, value: str) -> None:
@@ -150,7 +150,7 @@ class Cgroup1(_Directory):
         return self._until("freezer.state", "THAWED", timeout_s)
 
     def _let_die(self) -> None:
-        with suppress(OSError):  # a frozen process of version 1 dies when it is thawed
+        with suppress(OSError):  # A frozen process of version 1 dies when it is thawed.
             self._write("freezer.state", "THAWED")
 
 
@@ -181,7 +181,7 @@ class Signals(Group):
 
     def thaw(self, timeout_s: float) -> bool:
         """Continue all; those that a program had stopped itself continue as well."""
-        for pid in reversed(self.members()):  # a parent that waits for stopped children finds them running
+        for pid in reversed(self.members()):  # A parent that waits for stopped children finds them running.
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         return True

@@ -55,7 +55,7 @@ def kill(directory: Path, timeout_s: float = KILL_S) -> Leftovers:
     until = time.monotonic() + timeout_s
     while (left := find([directory])[directory]).pids and time.monotonic() < until:
         for pid in left.pids:
-            with suppress(ProcessLookupError, PermissionError):  # one of another user is left, and is named as such
+            with suppress(ProcessLookupError, PermissionError):  # A process of another user is left, and is named as such.
                 os.kill(pid, signal.SIGKILL)
         time.sleep(POLL_S)
     return left

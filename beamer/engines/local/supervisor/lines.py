@@ -105,14 +105,14 @@ def _json(line: PrintedLine) -> Mapping[str, Any] | None:
             values = json.loads(as_json(line.text))
     except (ValueError, RecursionError) as error:
         raise _unparsed(InputError("a line of progress", line.shown, f"JSON such as {EXAMPLE}"), line.text) from error
-    return values if isinstance(values, dict) else None  # it begins with a brace
+    return values if isinstance(values, dict) else None  # The line begins with a brace, and may still be no object.
 
 
 def _found(text: str, pattern: ProgressPattern) -> Mapping[str, Any] | None:
     """Return what a pattern finds, by name: whole numbers, signed and not finite ones where it asks for digits, too."""
     if match := pattern.search(text):
         found = {name: whole(text, match.span(name), match.span()) for name in pattern.groups if match[name] is not None}
-        return found or None  # another branch of the pattern, which is no report
+        return found or None  # Another branch of the pattern matched, and the line is no report.
     for digits in PLACEHOLDERS if is_beyond_digits(text) else ():
         line, replaced = in_digits(text, digits)
         match = pattern.search(line)
@@ -168,7 +168,7 @@ def _number(value: Any) -> float | None:
         return number(value)
     try:
         return None if value is None or isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):  # the last of an integer of hundreds of digits
+    except (TypeError, ValueError, OverflowError):  # An integer of hundreds of digits raises an OverflowError.
         return None
 
 

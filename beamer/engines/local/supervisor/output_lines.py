@@ -18,7 +18,7 @@ class OutputLines:
     def __init__(self) -> None:
         self._waiting: deque[PrintedLine] = deque()
         self._rest = self._head = b""
-        self._length = 0  # of the line that has not ended, bytes
+        self._length = 0  # bytes of the line that has not ended
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -36,7 +36,8 @@ class OutputLines:
         is_one = bool(self._rest)
         if self._rest:
             is_long = self._length > MAX_LINE
-            text = _CUT.sub(b"", self._rest) if is_long else self._rest  # it may begin in the middle of a number
+            # The rest of a long line may begin in the middle of a number.
+            text = _CUT.sub(b"", self._rest) if is_long else self._rest
             self._waiting.append(PrintedLine(_text(text), _text(self._head) if is_long else "", self._length))
         self._rest, self._head, self._length = b"", b"", 0
         return is_one

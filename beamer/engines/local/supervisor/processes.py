@@ -77,14 +77,14 @@ def lock_holders(paths: Sequence[Path]) -> dict[Path, list[int]]:
     found: dict[Path, list[int]] = {path: [] for path in paths}
     wanted: dict[tuple[int, int], list[Path]] = {}
     for path in paths:
-        with suppress(OSError):  # a file that is not there is held by nobody
+        with suppress(OSError):  # A file that is not there is held by nobody.
             status = os.stat(path)
             wanted.setdefault((status.st_dev, status.st_ino), []).append(path)
     for pid in _numbers("/proc") if wanted else []:
         for descriptor in _numbers(f"/proc/{pid}/fd"):
-            with suppress(OSError):  # the process may end meanwhile
+            with suppress(OSError):  # The process may end meanwhile.
                 if "FLOCK" not in Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text():
-                    continue  # before its file is looked at, as a file system may not answer
+                    continue  # The descriptor is skipped before its file is looked at, as a file system may not answer.
                 status = os.stat(f"/proc/{pid}/fd/{descriptor}")
                 for path in wanted.get((status.st_dev, status.st_ino), []):
                     if pid not in found[path]:

@@ -18,7 +18,7 @@ from beamer.errors import InputError
 from beamer.protocol_version import Since
 from beamer.studies.model import MAX_STEPS
 
-ROUNDING = 1e-9  # of a multiple of the iterations between two reports
+ROUNDING = 1e-9  # The number of report intervals passed may miss a whole number by this much.
 UNKNOWN = -1.0
 """Of iterations: how far a refused line would have come cannot be read."""
 WINDOW = 32
@@ -88,7 +88,7 @@ class Meter:
         self._in_samples = False
         self._steps: list[float] = []
         self._reported = progress.done if progress.step > 0 else None
-        self._distance = 0.0  # iterations, the longest between two lines of this run
+        self._distance = 0.0  # longest distance between two lines of this run, iterations
         self._has_refused = False
 
     @property
@@ -161,7 +161,7 @@ class Meter:
         if self.last_s is None:
             self._first(line, now)
         elif line.step <= self.progress.step:
-            return None  # another rank has reported it
+            return None  # Another rank has reported this step.
         else:
             steps, seconds = line.step - self.progress.step, max(now - self.last_s - self._paused_s, 0.0)
             self._distance = max(self._distance, self._iterations_of(steps, line.in_samples))
@@ -185,7 +185,7 @@ class Meter:
         done, reported = self.progress.done, self._reported
         if reported is None or 0 < self._iterations <= done:
             return True
-        if done < reported:  # it went back to a checkpoint: what is due has been reported before
+        if done < reported:  # The job went back to a checkpoint, and the reports that are due were made before.
             return abs(done / self._every - round(done / self._every)) < ROUNDING
         return self._multiples(done) > self._multiples(reported)
 
@@ -205,7 +205,7 @@ class Meter:
     @property
     def _farthest(self) -> tuple[float, float]:
         """The steps to the target, and how many more there may be."""
-        least_scale = min(self._scale, 1.0)  # in steps of a smaller batch the same way is more of them
+        least_scale = min(self._scale, 1.0)  # A smaller batch needs more steps for the same distance.
         target = self._iterations / least_scale if self._iterations else float(MAX_STEPS)
         return target, max(self._distance, float(self._every))
 

@@ -39,12 +39,13 @@ class Rank:
         self.number = number
         self.process = process
         self.pidfd = os.pidfd_open(process.pid)
-        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)  # of its standard error
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)  # the last lines of standard error
         self.last_printed: deque[str] = deque(maxlen=LAST_LINES)
         self.has_ended = False
         self._lines: dict[int, OutputLines] = {}
-        self._read_out: set[int] = set()  # pipes that were empty after its end, however much others write into them later
-        self._left = MAX_READ_BYTES  # bytes that are read after its end
+        # These pipes were empty after the rank's end, however much other processes write into them later.
+        self._read_out: set[int] = set()
+        self._left = MAX_READ_BYTES  # So many bytes are still read after the rank's end.
         self.pipes: dict[int, bool] = {}
         for pipe, is_error in ((process.stdout, False), (process.stderr, True)):
             if pipe is not None:
@@ -81,11 +82,11 @@ class Rank:
                 if self.has_ended:
                     self._read_out.add(pipe)
                 return True
-            if not data and not lines.finish():  # else its last line had no end
+            if not data and not lines.finish():  # The last line may have had no end.
                 return False
             taken += len(data)
             self._left -= len(data) if self.has_ended else 0
-            with suppress(OSError):  # a full disk is no reason to end the job
+            with suppress(OSError):  # A full disk is no reason to end the job.
                 log.write(data)
             lines.add(data)
 
@@ -118,7 +119,7 @@ class Rank:
 def _name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # real-time signals have none
+    except ValueError:  # Real-time signals have no name.
         return f"signal {number}"
 
 
@@ -131,9 +132,9 @@ def start(launch: Launch, directory: Path, group: Group, locks: Sequence[int], c
 
     def enter() -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != supervisor:  # it died before the call
+        if os.getppid() != supervisor:  # The supervisor died before the call.
             os._exit(1)
-        for number in (signal.SIGINT, signal.SIGHUP):  # the supervisor ignores them, which would be inherited
+        for number in (signal.SIGINT, signal.SIGHUP):  # The rank would inherit that the supervisor ignores these signals.
             signal.signal(number, signal.SIG_DFL)
         group.enter()
 

@@ -9,7 +9,7 @@ class RunClock:
     """Counts for one run. now: monotonic time of its launch. ran_s, quiet_s: of the runs before it."""
 
     def __init__(self, now: float, ran_s: float, quiet_s: float) -> None:
-        self._since_s: float | None = now  # None while they are suspended
+        self._since_s: float | None = now  # None while the ranks are suspended.
         self._ran_s = ran_s
         self._quiet_s = quiet_s
 

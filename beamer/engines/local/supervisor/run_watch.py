@@ -60,7 +60,7 @@ class RunWatch:
         try:
             line = parse(printed, self._pattern)
         except RefusedLine as error:
-            # Other JSON that a program prints, too, is none of it.
+            # Other JSON that a program prints, too, is no report.
             if error.is_meant and (error.names_step or not self._meter.has_reported):
                 self._meter.refuse(error.step, error.in_samples)
                 self.has_news = True

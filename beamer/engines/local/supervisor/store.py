@@ -38,7 +38,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """Return the JSON of a file, None if there is none."""
     try:
         value: dict[str, Any] = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):  # empty after a power failure
+    except (FileNotFoundError, ValueError):  # A file may be empty after a power failure.
         return None
     return value
 

@@ -43,7 +43,7 @@ def mark(directory: Path) -> str:
     return f"BEAMER_RANKS_OF={directory}"
 
 
-class _Refusal(Exception):  # an answer, not a failure
+class _Refusal(Exception):  # This exception is an answer, not a failure.
     """A request cannot be carried out; the message is the reason."""
 
 
@@ -68,7 +68,8 @@ class Supervisor:
         self._ended_s = time.monotonic()
         self._checkpoint_before: tuple[int, int] | None = None
         self._ends = self._ends_after_run = False
-        self._unused = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)  # what is not used of a newer engine's requests
+        # Unused fields of newer engines' requests are logged.
+        self._unused = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)
         self._selector = selectors.DefaultSelector()
         self._clear(saved.group)
         self._group = self._new_group(kind)
@@ -89,7 +90,8 @@ class Supervisor:
         name = "beamer-" + hashlib.sha256(str(self.directory).encode()).hexdigest()[:12]
         for one, path in groups.candidates(name, kind):
             group = groups.reopen(one, path, self._mark)
-            self._files.save(SavedState(self.run, (one, path)))  # before it exists, so that it is removed whatever happens
+            # The group is saved before it exists, so that it is removed whatever happens.
+            self._files.save(SavedState(self.run, (one, path)))
             with suppress(OSError):
                 group.open()
                 return group
@@ -111,7 +113,7 @@ class Supervisor:
             for key, _ in ready:
                 if callable(key.data):
                     key.data()
-                elif key.data in self._ranks:  # an event before this one may have ended the run
+                elif key.data in self._ranks:  # An earlier event may have ended the run.
                     self._take_event(key.data, key.fd)
             self._read_waiting()
             if self._stop_by is not None and time.monotonic() >= self._stop_by:
@@ -139,7 +141,8 @@ class Supervisor:
             return False
 
     def _abandon(self) -> None:
-        if not self.directory.exists():  # else the group and the mark are those of whoever has made it anew
+        # Otherwise the group and the mark belong to the process that has made the directory anew.
+        if not self.directory.exists():
             self._group.kill(KILL_S)
             self._group.close()
 
@@ -154,7 +157,7 @@ class Supervisor:
     # Requests.
 
     def _accept(self) -> None:
-        with suppress(OSError):  # who has asked may be gone
+        with suppress(OSError):  # The client may be gone.
             client, _ = self._server.accept()
             with client:
                 client.settimeout(1.0)
@@ -211,7 +214,7 @@ class Supervisor:
     def _launch(self, request: messages.Launch) -> None:
         number, state = self.run.number, self.run.state
         if request.run < number or (request.run == number and state is RanksState.FORGOTTEN):
-            self._ends = not state.is_live  # who has asked late may have started this supervisor
+            self._ends = not state.is_live  # A late request may have started this supervisor.
             raise _Refusal(f"run {request.run} is over, this is run {number}")
         if request.run == number:
             return
@@ -219,10 +222,11 @@ class Supervisor:
             raise _Refusal(f"run {number} is still {state}")
         if self._group.members() and not self._group.kill(KILL_S):
             raise _Refusal(f"processes of run {number} do not die: {self._group.members()}")
-        if not self._group.thaw(KILL_S):  # as of a run that has died while it was frozen: whoever enters it would freeze
+        # A run that died while it was frozen leaves its group frozen, and new ranks would freeze in it.
+        if not self._group.thaw(KILL_S):
             raise _Refusal(f"the process group of run {number} does not thaw")
         run = RunStatus(request.run, RanksState.RUNNING, progress=request.progress)
-        self._files.write(self._with_group(run))  # a supervisor that dies from here on leaves a run to be cleared
+        self._files.write(self._with_group(run))  # A supervisor that dies from here on leaves a run to be cleared.
         self.run = run
         self._spec = spec = request.spec
         self._watch = RunWatch(request, time.monotonic())
@@ -323,7 +327,7 @@ class Supervisor:
                 self._watch.hear(time.monotonic())
             self._read(rank, descriptor)
             self._fail_if_slow()
-        elif descriptor == rank.pidfd:  # else it is a pipe that was read to its end with the rank's own, just before
+        elif descriptor == rank.pidfd:  # Any other descriptor is a pipe that was read to its end just before.
             self._exited(rank)
 
     def _read(self, rank: ranks.Rank, pipe: int) -> None:
@@ -338,7 +342,7 @@ class Supervisor:
                 self._read(rank, pipe)
         self._fail_if_slow()
         for rank in list(self._running):
-            if rank in self._running and rank.has_ended and not rank.waiting:  # an end before this one may have ended the run
+            if rank in self._running and rank.has_ended and not rank.waiting:  # An earlier end may have ended the run.
                 self._take_exit(rank)
 
     def _fail_if_slow(self) -> None:
@@ -428,7 +432,7 @@ class Supervisor:
         self._port.release()
         self._ended_s = time.monotonic()
         with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:  # orphans that were adopted
+            while os.waitpid(-1, os.WNOHANG)[0]:  # The loop reaps adopted orphans.
                 pass
         self._ends = self._ends_after_run
         self._set(state, **details)
