@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def _since_boot() -> float:
-    # Goes on while the machine is suspended, as Unix time does and the monotonic clock does not.
+    # This clock goes on while the machine is suspended, as Unix time does and the monotonic clock does not.
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -23,7 +23,7 @@ class Compilation:
         self._lock = threading.Lock()
         self._depth = 0
         self._began_s = 0.0
-        self._ended_s = 0.0  # the sum of what was compiled to its end
+        self._ended_s = 0.0  # seconds spent in compilations that have ended
         self._announce: Callable[[], None] = _say_nothing
         self._announced = False
 

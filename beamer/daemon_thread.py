@@ -27,7 +27,8 @@ class DaemonThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._given: SimpleQueue[Callable[[], None] | None] | None = None  # to the thread, if there is one
+        # The thread takes its work from this queue; None means that there is no thread.
+        self._given: SimpleQueue[Callable[[], None] | None] | None = None
 
     async def do(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `work` returns, or raise what it raises; it is begun when what was given before is done."""
@@ -56,7 +57,7 @@ def _settling(work: Callable[[], T]) -> tuple[Callable[[], None], "asyncio.Futur
     done: asyncio.Future[T] = loop.create_future()
 
     def settle(result: Any, error: BaseException | None) -> None:
-        if done.done():  # nobody waits any more
+        if done.done():  # Nobody waits any more.
             return
         if error is not None:
             done.set_exception(error)
@@ -68,9 +69,9 @@ def _settling(work: Callable[[], T]) -> tuple[Callable[[], None], "asyncio.Futur
         error: BaseException | None = None
         try:
             result = work()
-        except BaseException as raised:  # noqa: BLE001  # it is raised where it is awaited
+        except BaseException as raised:  # noqa: BLE001  # The exception is raised where the result is awaited.
             error = raised
-        with suppress(RuntimeError):  # the loop has ended
+        with suppress(RuntimeError):  # The loop may have ended.
             loop.call_soon_threadsafe(settle, result, error)
 
     return run, done

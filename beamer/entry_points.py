@@ -13,7 +13,7 @@ def find(group: str, own: Container[str] = ()) -> dict[str, EntryPoint]:
 
     own: names that are Beamer's without an entry point; one that its distribution registers is Beamer's anyway.
     """
-    entries = sorted(entry_points(group=group), key=_is_own)  # the last of a name stays
+    entries = sorted(entry_points(group=group), key=_is_own)  # Of equal names the last entry stays.
     return {entry.name: entry for entry in entries if entry.name not in own}
 
 
@@ -21,7 +21,7 @@ def load(entry: EntryPoint, kind: str) -> Any:
     """Import what an entry point refers to. kind: what that should be, for the `InputError` if it cannot be imported."""
     try:
         return entry.load()
-    except Exception as error:  # whatever the other package's modules raise
+    except Exception as error:  # Another package's modules may raise anything.
         raise refused(entry, f"{kind} that can be imported ({type(error).__name__}: {error})") from error
 
 

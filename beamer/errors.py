@@ -19,8 +19,9 @@ from typing import TypeVar
 
 E = TypeVar("E", bound=BaseException)
 
-MAX_SHOWN = 1000  # characters of a value in a message: enough for what a person wrote
-MAX_COMPARED = 256  # names with a misspelt one: each takes about 50 microseconds, and whoever answers others waits
+MAX_SHOWN = 1000  # The limit, in characters of a value in a message, suffices for what a person wrote.
+# A misspelt name is compared with at most so many, as each takes about 50 microseconds and delays a server's other answers.
+MAX_COMPARED = 256
 
 
 class BeamerError(Exception):

@@ -16,8 +16,8 @@ from importlib import import_module
 from beamer.compilation import COMPILATION, NOTICE
 from beamer.errors import BeamerError, InputError, PlatformError, nearest
 
-DISTRIBUTION = "beamer-scheduler"  # its name on a package index, where others own that of the import package
-PACKAGES = ("beamer", "controller", "hostagent", "topologies", "eval")  # a module missing from these is no missing extra
+DISTRIBUTION = "beamer-scheduler"  # On a package index, the import package's name belongs to others.
+PACKAGES = ("beamer", "controller", "hostagent", "topologies", "eval")  # A module missing from these is no missing extra.
 
 
 def install_command(extra: str) -> str:

@@ -5,9 +5,11 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 
-MAX_DIFFERENCES, DIFFERENCES_AGAIN_S = 20, 3600.0  # of what peers of another version say, and how long each is said once
-MAX_KINDS = 4096  # that are remembered, the latest: a bound on memory
-_KIND_CHARACTERS = 60  # of a message, by which records of other libraries are told apart; addresses come later in them
+# So many differences of peers of another version are logged, each once in so many seconds.
+MAX_DIFFERENCES, DIFFERENCES_AGAIN_S = 20, 3600.0
+MAX_KINDS = 4096  # Only the latest kinds are remembered, as a bound on memory.
+# Records of other libraries are told apart by so many characters of the message; addresses come later in it.
+_KIND_CHARACTERS = 60
 
 
 class LogLimit:
@@ -42,7 +44,8 @@ class VariedLogLimit:
         self._variants = variants
         self._period_s = period_s
         self._clock = clock
-        self._logged: OrderedDict[Hashable, tuple[float, set[Hashable]]] = OrderedDict()  # by kind, since when
+        # An entry holds when counting began and the variants logged since, by kind.
+        self._logged: OrderedDict[Hashable, tuple[float, set[Hashable]]] = OrderedDict()
         self._left_out: dict[Hashable, int] = {}
 
     def take(self, kind: Hashable, variant: Hashable) -> bool:

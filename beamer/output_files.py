@@ -55,7 +55,7 @@ def _check_output(path: Path, option: str, undo: ExitStack) -> None:
         new = not path.exists()
         with path.open("a"):
             pass
-        if new:  # or an empty file would outlive a run that breaks off
+        if new:  # An empty file would outlive a run that breaks off.
             path.resolve().unlink()
     except OSError as error:
         raise InputError(option, str(path), f"a file that can be written ({error.strerror})") from error

@@ -3,8 +3,8 @@
 import os
 from dataclasses import dataclass
 
-_MAX_BYTES = 1024  # of the line
-# Fields, counted after the command's name, which may hold anything
+_MAX_BYTES = 1024  # The line is read up to this length.
+# The numbers count the fields after the command's name, which may hold any character.
 _STATE, _PARENT, _USER_TICKS, _KERNEL_TICKS, _THREADS, _STARTED = 0, 1, 11, 12, 17, 19
 
 
@@ -23,12 +23,13 @@ class ProcessStat:
 def process_stat(path: str) -> ProcessStat | None:
     """Return the process of a `stat` file, None if it is gone or hidden."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # pathlib takes twice as long, and all processes are read so
+        # The line of every process is read so, and pathlib takes twice as long.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             data = os.read(descriptor, _MAX_BYTES)
         finally:
             os.close(descriptor)
-    except OSError:  # ended, perhaps while it was being read
+    except OSError:  # The process has ended, perhaps while its line was being read.
         return None
     pid, _, rest = data.partition(b" ")
     fields = rest.rpartition(b")")[2].split(None, _STARTED + 1)

@@ -55,7 +55,7 @@ class PeerProtocol:
         return self.version > PROTOCOL_VERSION
 
 
-@lru_cache(maxsize=64)  # a client says the same with every request
+@lru_cache(maxsize=64)  # A client says the same with every request.
 def parse_header(text: str | None) -> PeerProtocol:
     """Return what a header says, version 1 where there is none. Raises `InputError` for another text."""
     if text is None:

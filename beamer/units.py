@@ -10,7 +10,7 @@ _SIZE = {
     "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-MAX_DIGITS = 30  # of an amount: what is longer is no rate and no size
+MAX_DIGITS = 30  # An amount with more digits is no rate and no size.
 _QUANTITY = re.compile(r"\s*([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ValidationError, ValidationInfo, field_validator
 from beamer.errors import InputError, nearest, shortened
 from beamer.validation_messages import expected
 
-_OF_KEY = "[key]"  # the last part of pydantic's location of a key that is no text; the part before is the key
-UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's names for it, in a model and in a dataclass
+_OF_KEY = "[key]"  # pydantic ends the location of a key that is no text with this part; the part before is the key.
+# pydantic names an unknown key so in a model and in a dataclass.
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def input_error(error: ValidationError, record: type | None = None, prefix: str = "") -> InputError:
@@ -36,10 +37,10 @@ def finding_error(finding: Mapping[str, Any], record: Any = None, prefix: str = 
         known = _fields_at(_record_in(record), location[:-1])
         return InputError(path, finding["input"], nearest(str(location[-1]), known) if known else "no such key")
     if finding["type"].startswith("missing"):
-        return InputError(path, None, expected(finding))  # pydantic's input is what lacks it
+        return InputError(path, None, expected(finding))  # The input of pydantic's finding is the object that lacks the field.
     cause = finding.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
-        # What the whole refuses about itself names its own field.
+        # A refusal by the whole object already names its own field.
         return InputError(path, cause.value, cause.expected) if location else cause
     return InputError(path, finding["input"], expected(finding))
 

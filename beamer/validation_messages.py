@@ -19,7 +19,7 @@ TEXT = "a text"
 YES_OR_NO = "true or false"
 LIST = "a list"
 MAPPING = "a mapping"
-_COLLECTIONS = {"Dictionary": MAPPING}  # pydantic's name of a kind of collection; all others are lists in a file
+_COLLECTIONS = {"Dictionary": MAPPING}  # pydantic names a kind of collection so; all others are lists in a file.
 
 
 def _counted(count: int, one: str) -> str:

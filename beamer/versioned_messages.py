@@ -16,8 +16,8 @@ from beamer.validation import UNKNOWN_KEY
 
 T = TypeVar("T")
 
-MAX_NAMED = 20  # unknown fields of a message that are named
-MAX_NAME_CHARACTERS = 100  # of each: the peer has chosen it, and logs remember what they have said
+MAX_NAMED = 20  # At most so many unknown fields of a message are named.
+MAX_NAME_CHARACTERS = 100  # The limit applies to each name, as the peer has chosen it and logs remember it.
 _UNKNOWN_KIND = "union_tag_invalid"
 _ALL = "__all__"  # pydantic's name for each element
 

@@ -27,7 +27,8 @@ from beamer.errors import InputError, shortened
 
 _TAGS = "tag:yaml.org,2002:"
 _NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE = (_TAGS + name for name in ("null", "bool", "int", "float", "str", "merge"))
-_OF_OTHER_SCHEMAS = ("binary", "omap", "pairs", "set", "timestamp")  # PyYAML would build them where a file has their tag
+# PyYAML would build values of these tags where a file has them.
+_OF_OTHER_SCHEMAS = ("binary", "omap", "pairs", "set", "timestamp")
 
 _FORMS: dict[str, tuple[re.Pattern[str], str]] = {
     _NULL: (re.compile(r"(?:~|null|Null|NULL|)\Z"), "~nN"),
@@ -87,7 +88,7 @@ class _CoreLoader(Reader, Scanner, Parser, Composer, SafeConstructor, BaseResolv
                 if len(path) > 1:
                     self._keep_written(value, path[1:])
                     continue
-                own = deepcopy(value)  # an anchor may make it a part of what is read as numbers, too
+                own = deepcopy(value)  # An anchor may also make the node a part of a value that is read as numbers.
                 for inner in _nodes(own):
                     if isinstance(inner, ScalarNode) and inner.tag in (_BOOL, _INT, _FLOAT):
                         inner.tag = _STR
@@ -231,7 +232,7 @@ def read_json(path: Path, field: str) -> Any:
     except ValueError as error:
         if isinstance(error, json.JSONDecodeError):
             raise InputError(field, str(path), f"valid JSON ({error})") from error
-        parse_yaml(text, field, str(path))  # it knows the lines of both keys
+        parse_yaml(text, field, str(path))  # The YAML parser names the lines of both keys in its error.
         raise InputError(field, str(path), f"valid JSON ({error})") from error
     except RecursionError as error:
         raise InputError(field, str(path), "JSON that is not nested as deeply as this") from error

@@ -95,7 +95,7 @@ class DecisionCore(Generic[S, V, D]):
             state, content, wake_s = self._decide(self._state, view, now, self._draws(generation))
             self._check(view, content)
             plain = write_state(self._policy, state) if self._live and state != self._state else self._plain_state
-        except Exception as error:  # a policy's defect must not stop what runs
+        except Exception as error:  # A policy's defect must not stop what runs.
             if not self._live:
                 raise
             text = f"{type(error).__name__}: {error}"

@@ -48,7 +48,7 @@ def patched(before: Json, difference: Json) -> Json:
 def _of_objects(before: dict[str, Json], after: dict[str, Json]) -> Json:
     in_order = [key for key in before if key in after] + [key for key in after if key not in before]
     if in_order != list(after):
-        return {"value": after}  # the order of an object's keys is kept, too
+        return {"value": after}  # The order of an object's keys is kept, too.
     of_keys = {key: difference(before[key], value) if key in before else {"value": value} for key, value in after.items()}
     keys = {key: of_key for key, of_key in of_keys.items() if of_key is not None}
     drop = [key for key in before if key not in after]

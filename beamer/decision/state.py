@@ -17,7 +17,7 @@ def write_state(policy: Policy[S], state: S) -> Any:
     """Return a state as plain JSON. Raises `InputError` for one that `read_state` would not return, such as infinity."""
     try:
         plain = json.loads(_adapter(policy).dump_json(state))
-    except ValueError as error:  # pydantic's for what has no form in JSON is one
+    except ValueError as error:  # pydantic raises a ValueError for a value that has no form in JSON.
         raise InputError(
             f"state of {policy.name}", state, f"a {policy.State.__name__} that has a form in JSON ({error})"
         ) from error
@@ -28,7 +28,7 @@ def write_state(policy: Policy[S], state: S) -> Any:
 
 def read_state(policy: Policy[S], plain: Any) -> S:
     """Return the state that `write_state` wrote. Raises `InputError` for anything else, another version's fields among it."""
-    names = {field.name for field in fields(policy.State)}  # type: ignore[arg-type]  # every state is a dataclass
+    names = {field.name for field in fields(policy.State)}  # type: ignore[arg-type]  # Every state is a dataclass.
     if not isinstance(plain, dict) or plain.keys() != names:
         raise InputError(f"state of {policy.name}", plain, f"a mapping with {', '.join(sorted(names)) or 'no key'}")
     try:
