@@ -47,5 +47,5 @@ def attached(at_s: float, key: str, devices: Devices, processes: Mapping[str, Pr
 def attempt_end(at_s: float, trial: TrialRecord, reason: EndReason = EndReason.PAUSED) -> Iterator[Event]:
     """Yield the end of the attempt of a trial that loses its GPUs, unless it has ended."""
     assert trial.attempt, "it has GPUs"
-    if trial.attempt.ended_s is None:  # its processes may have been missed before the engine said so
+    if trial.attempt.ended_s is None:  # The trial's processes may have been missed before the engine said so.
         yield AttemptEnded(at_s, trial.key, trial.attempt.name, reason)

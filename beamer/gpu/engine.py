@@ -177,5 +177,5 @@ class Engine(ABC):
     def report(self) -> Mapping[str, Observed]:
         """Return every job that the engine knows, ended ones until they are stopped."""
 
-    def close(self) -> None:  # noqa: B027  # most have nothing to release
+    def close(self) -> None:  # noqa: B027  # Most engines have nothing to release.
         """Release what the engine itself holds; jobs continue."""

@@ -15,7 +15,7 @@ EXTRA_NODES_TRIED = 32
 """Nodes beyond those needed that are tried before a job is spread over more of them: bounds the time of a decision where many
 nodes are too full for an even share."""
 
-ROUNDING = 1e-10  # cores: what sums of fractional demands may be off by
+ROUNDING = 1e-10  # Sums of fractional demands, in cores, may be off by this much.
 
 TasksByNode = tuple[tuple[int, int, int], ...]
 """Node's index, workers, servers."""
@@ -34,9 +34,10 @@ class EvenPlacer:
         self.free_gpus = sum(self.gpus)
         self.free_cpus = sum(self.cpus)
         self._index = {name: i for i, name in enumerate(self.names)}
-        # for workers: most free cores first, then most free GPUs; stale entries are dropped when they come up
+        # For workers, nodes with the most free cores come first, then the most free GPUs. Stale entries are dropped when they
+        # come up.
         self._for_workers = [(-self.cpus[i], -float(self.gpus[i]), i) for i in range(len(self.names)) if self.gpus[i]]
-        # for servers: nodes without free GPUs first, so that they leave cores to the workers of others
+        # For servers, nodes without free GPUs come first, so that cores are left for the workers of others.
         self._for_servers = [(float(self.gpus[i] > 0), -self.cpus[i], i) for i in range(len(self.names)) if self.cpus[i] > 0]
         heapify(self._for_workers)
         heapify(self._for_servers)
@@ -92,7 +93,7 @@ class EvenPlacer:
 
         def fits(i: int, each: int, beside: int) -> bool:
             cores = each * request.worker_cpus + beside * request.server_cpus
-            # servers that took the cores of a node's other GPUs would leave those without any
+            # Servers that took the cores of a node's other GPUs would leave those GPUs without any.
             left = (self.gpus[i] - each) * request.worker_cpus if servers else 0.0
             return self.gpus[i] >= each and self.cpus[i] + ROUNDING >= cores + left
 
@@ -118,7 +119,7 @@ class EvenPlacer:
         return None if uneven is None else tuple((i, count, 0) for i, count in uneven)
 
     def _servers(self, request: Request, servers: int, beside: TasksByNode) -> TasksByNode | None:
-        if not servers * request.server_cpus:  # they need no cores of their own
+        if not servers * request.server_cpus:  # The servers need no cores of their own.
             return tuple((i, 0, servers // len(beside) + (n < servers % len(beside))) for n, (i, _, _) in enumerate(beside))
 
         def most(i: int) -> int:
@@ -159,7 +160,7 @@ class EvenPlacer:
                 each = min(each - 1, -(-first // (nodes + 1)))
             return None
         finally:
-            ahead.close()  # puts the nodes back into the heap
+            ahead.close()  # Closing puts the nodes back into the heap.
 
     def _uneven(
         self,

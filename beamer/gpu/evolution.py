@@ -80,7 +80,7 @@ def fill_free_gpus(held: Ints, gpus: int, order: Ints, limit: Ints, least: Ints)
         before = np.cumsum(ordered, axis=1) - ordered
         take = np.empty_like(need)
         take[:, order] = np.clip(free[:, None] - before, 0, ordered)
-        short = (take > 0) & (held + take < least)  # at most one in a row, the last that was reached
+        short = (take > 0) & (held + take < least)  # A row has at most one such job, the last that was reached.
         if not take.any():
             return held
         take[short] = 0

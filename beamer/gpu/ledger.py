@@ -37,7 +37,7 @@ from beamer.studies.records import StageRecord, TrialRecord
 from beamer.studies.registration import check_process, check_step
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
 
-LAST = 5  # measurements of a shape's speed that count
+LAST = 5  # So many of the latest measurements of a shape's speed count.
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,16 @@ class GpuLedger(Ledger):
 
     def __init__(self) -> None:
         self.cluster = Cluster(())
-        self._jobs: dict[str, Job] = {}  # their `request.iterations` are their present targets
-        self._requested: dict[str, int] = {}  # iterations that each asked for
-        self._finished: dict[str, int] = {}  # the step at which each one's last run has ended
+        self._jobs: dict[str, Job] = {}  # A job's `request.iterations` is its present target.
+        self._requested: dict[str, int] = {}  # iterations that each job asked for
+        self._finished: dict[str, int] = {}  # the step at which each job's last run has ended
         self._failures: dict[str, tuple[RunFailed, ...]] = {}
         self._refused: dict[str, str] = {}
         self._ended: dict[str, Job] = {}
         self._devices: dict[str, Devices] = {}
         self._measured: dict[str, dict[tuple[int, int, int, int], list[Speed]]] = {}
-        self._processes: dict[str, dict[str, Process]] = {}  # of each job, by node; suspended and parked ones keep theirs
+        # processes of each job, by node; suspended and parked jobs keep theirs
+        self._processes: dict[str, dict[str, Process]] = {}
         self._stale: set[StageKey] = set()
         self._decision: Allocated | None = None
 
@@ -88,7 +89,7 @@ class GpuLedger(Ledger):
         """Compare what is known; what `submitted` works out of it when it is asked is left out."""
         return isinstance(other, GpuLedger) and self._facts() == other._facts()
 
-    __hash__ = None  # it changes
+    __hash__ = None  # The ledger changes.
 
     def _facts(self) -> dict[str, object]:
         return {**vars(self), "_stale": None, "_jobs": _bare(self._jobs), "_ended": _bare(self._ended)}
@@ -233,7 +234,7 @@ class GpuLedger(Ledger):
             case RanksSeen(at_s=at_s, trial=key, processes=processes) if (job := self._jobs.get(key)) and (grant := job.grant):
                 devices, attempt = self._devices[key], tracker.trials[key].attempt
                 if runs_on(devices, processes):
-                    if attempt is None or attempt.workers != workers_on(grant, devices):  # it has moved there
+                    if attempt is None or attempt.workers != workers_on(grant, devices):  # The trial has moved there.
                         assert self._decision, "it has GPUs"
                         yield self._attempt(at_s, key, self._decision)
                     yield from attached(at_s, key, devices, processes)
@@ -267,7 +268,7 @@ class GpuLedger(Ledger):
                     self._aim(tracker.trials[key], event.at_s)
             case StageSealed(study=study, stage=stage):
                 self._stale.add((study, stage))
-            case StageRegistered(study=study) | StudyRegistered(study=study):  # other rungs are among the later ones now
+            case StageRegistered(study=study) | StudyRegistered(study=study):  # Other rungs are among the later ones now.
                 self._stale.update((study, stage) for stage in tracker.studies[study].stages)
             case RanksSeen(trial=key, processes=processes) if key in self._jobs:
                 self._processes[key] = processes
@@ -327,7 +328,7 @@ class GpuLedger(Ledger):
         """Return what is known of a stage now."""
         record = tracker.studies[study]
         names = [rung.name for rung in record.rungs]
-        # Trials can be promoted before a rung is over: then the next one has begun, and is not among the later ones any more.
+        # Trials can be promoted before a rung is over: then the next rung has begun, and is not among the later ones any more.
         later = record.rungs[names.index(stage.name) + 1 :] if stage.name in names else record.later
         losses = (self._loss_at(trial_key(study, trial), step) for trial, step in stage.targets.items())
         return Stage(
@@ -384,7 +385,7 @@ class GpuLedger(Ledger):
             value = getattr(event.report, name)
             if not 0 <= value <= MAX_STEPS:
                 raise InputError(f"report.{name}", value, f"a number from 0 to {MAX_STEPS}")
-        # A job that went back to its checkpoint reports again what it had reported.
+        # A job that went back to its checkpoint repeats earlier reports.
         return not job.reports or event.report.iteration > job.done
 
     def _report(self, event: TrialReported) -> None:
@@ -394,7 +395,7 @@ class GpuLedger(Ledger):
         if event.speeds:
             measured = self._measured.setdefault(job.key, {})
             for speed in event.speeds:
-                # an engine need not know how its program splits a batch: what the job says of itself holds
+                # An engine need not know how its program splits a batch: the job's own statement holds.
                 parts = max(speed.sub_steps, job.request.sub_steps(speed.gpus, speed.batch_size))
                 shape = (speed.gpus, speed.nodes, speed.servers, speed.batch_size)
                 measured[shape] = [*measured.get(shape, ()), replace(speed, sub_steps=parts)][-LAST:]
@@ -417,10 +418,10 @@ class GpuLedger(Ledger):
             job, devices, processes = self._jobs[key], event.devices[key], self._processes.get(key, {})
             if (grant, devices) == (job.grant, self._devices.get(key)):
                 continue
-            # One that moves runs where it is until an iteration boundary, and sends so long in the attempt that it is in.
+            # A trial that moves runs where it is until an iteration boundary, and sends until then in its present attempt.
             if not (job.grant and processes) or runs_on(devices, processes):
                 yield self._attempt(event.at_s, key, event)
-                # Processes that it left there continue, or start others: so the first byte is recognised.
+                # Processes that the trial left there continue or start others: the attempt recognises them from the first byte.
                 yield from attached(event.at_s, key, devices, processes)
 
     def _attempt(self, at_s: float, key: str, decision: Allocated) -> AttemptStarted:

@@ -46,9 +46,9 @@ from beamer.versioned_messages import decode as decode_message
 from beamer.versioned_messages import encode as encode_message
 
 CONNECT_S = 5.0
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds of the controllers
-MAX_MESSAGE_BYTES = 4 << 20  # of what holds for 10 000 trials
-MAX_SHOWN = 200  # characters of an answer that says why not
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # pauses between rounds of the controllers, seconds
+MAX_MESSAGE_BYTES = 4 << 20  # A message for 10 000 trials fits.
+MAX_SHOWN = 200  # So many characters of a refusal are shown.
 _REPORTS = frozenset(kind.versioned.stored_name for kind in (TrialReported, ReportRefused, RanksSeen))
 """The kinds of events that nothing else builds on."""
 SCHEMES: Mapping[str, str] = {"http": "ws", "https": "wss"}
@@ -89,7 +89,7 @@ class EngineLink:
         self._said = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)
         self._changed = threading.Condition()
         self._events: list[EncodedEvent] = []
-        self._sent = self._taken = self._freeing = 0  # numbers of events
+        self._sent = self._taken = self._freeing = 0  # numbers of events so far
         self._assignment: SearchAssignment | None = None
         self._uses: GpusUsed | None = None
         self._connection = 0
@@ -175,7 +175,7 @@ class EngineLink:
                     reasons[url] = "it has closed the connection"
                 except (OSError, WebSocketException, ValidationError, InputError) as error:
                     reasons[url] = str(error) or type(error).__name__
-                except Exception as error:  # a defect: what runs goes on, and the next connection may do
+                except Exception as error:  # After a defect, what runs goes on, and the next connection may work.
                     log.exception("the exchange with %s failed", url)
                     reasons[url] = repr(error)
                 if self._closing or self._refusal:
@@ -314,7 +314,8 @@ class EngineLink:
                 else:
                     socket.send(encode_message(EngineLeft(), protocol.version))
                     says_left = False
-            except (OSError, WebSocketException):  # the connection ends, and all that is not durable is sent on the next one
+            except (OSError, WebSocketException):
+                # The connection ends, and everything that is not durable is sent on the next one.
                 return
 
 

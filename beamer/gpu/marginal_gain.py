@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-EVERY_COUNT_UP_TO = 4  # nodes: beyond so many, sizes are considered ever further apart, so that tables stay narrow
+EVERY_COUNT_UP_TO = 4  # Beyond so many nodes, sizes are considered ever further apart, so that tables stay narrow.
 
 
 def candidate_sizes(node_gpus: int, most: int, whole_nodes: bool) -> Ints:

@@ -17,7 +17,7 @@ from beamer.studies.registration import check_profile
 
 MAX_LOSS = 3.4028235e38
 """The largest number of 32 bits: losses are computed in so many or fewer, so that one beyond it is an overflow."""
-ROUNDING = 1e-9  # cores: what sums of fractional demands may be off by
+ROUNDING = 1e-9  # Sums of fractional demands, in cores, may be off by this much.
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ class CompactPlacer:
         for name, count in self._gpus.items():
             self._by_gpus[count][name] = None
         self._place = {name: place for place, name in enumerate(self._gpus)}
-        self._by_cores: tuple[_Heap, _Heap] | None = None  # without and with GPUs; most jobs have no servers to place
+        # The heaps are for nodes without and with GPUs; None, as most jobs have no servers to place.
+        self._by_cores: tuple[_Heap, _Heap] | None = None
 
     def fits(self, grant: Grant, request: Request) -> bool:
         """Return whether what is granted is free, on nodes that are up."""
@@ -186,7 +187,7 @@ class CompactPlacer:
             while heap and _times(-heap[0][0], cores):
                 entry = heappop(heap)
                 node = entry[2]
-                if node not in popped and -entry[0] == self._cpus[node]:  # otherwise a later entry has replaced it
+                if node not in popped and -entry[0] == self._cpus[node]:  # Otherwise a later entry has replaced this one.
                     popped[node] = entry
                     if node not in but:
                         yield node
@@ -308,7 +309,7 @@ def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
             others.append(job)
     placer = CompactPlacer(cluster)
     grants = _place_all(placer, chosen, {job.key: job.request.gpus for job in chosen}, {}, {}, gangs=True)
-    for job in others if placer.free_gpus > left else ():  # some of those chosen found too few cores
+    for job in others if placer.free_gpus > left else ():  # Some of the chosen jobs found too few cores.
         grant = placer.place(job, job.request.gpus)
         if grant:
             grants[job.key] = grant

@@ -33,7 +33,7 @@ def gpu_policy_of(name: str, settings: Sequence[str], option: str = "--set") -> 
         except ValidationError as error:
             found = input_error(error)
             raise InputError(f"{name}.{parameter}", text, found.expected) from error
-        except (NameError, PydanticUserError) as error:  # of another package's policy
+        except (NameError, PydanticUserError) as error:  # The policy is another package's.
             expected = f"a parameter whose type can be given as text ({str(error).splitlines()[0]})"
             raise InputError(f"{name}.{parameter}", text, expected) from error
     try:

@@ -23,9 +23,9 @@ from beamer.gpu.model import Grant, Node
 from beamer.protocol_version import Since
 from beamer.studies.events import EncodedEvent
 
-MAX_EVENTS = 256  # in a message
-PING_EVERY_S, PING_ANSWER_S = 5.0, 15.0  # by which an engine notices that its controller is gone
-MAX_EVENT_NUMBER = 2**53  # of events: exact in JSON
+MAX_EVENTS = 256  # A message has at most so many events.
+PING_EVERY_S, PING_ANSWER_S = 5.0, 15.0  # An engine notices by these pings that its controller is gone.
+MAX_EVENT_NUMBER = 2**53  # Event numbers up to this one are exact in JSON.
 
 Number = Annotated[int, Field(ge=0, le=MAX_EVENT_NUMBER)]
 Limit = Annotated[int, Field(ge=1, le=MAX_EVENT_NUMBER)]

@@ -18,10 +18,10 @@ from beamer.gpu.link import EngineLink
 from beamer.studies.events import Event, StudyRegistered
 from beamer.studies.tracker import Tracker
 
-OWN_RUN = StudyRegistered.run  # of a search that shares its nodes with no other
-RETRY_S = 0.5  # until what could not be carried out is tried again
-FIRST_ANSWER_S = 5.0  # that the controller may take to say whether it serves the search, before anything runs
-TELL_S = 10.0  # that the controller may take to confirm
+OWN_RUN = StudyRegistered.run  # A search that shares its nodes with no other has this run.
+RETRY_S = 0.5  # After a failure, grants are carried out again so much later.
+FIRST_ANSWER_S = 5.0  # Before anything runs, the controller has so long to say whether it serves the search.
+TELL_S = 10.0  # The controller has so long to confirm.
 
 log = logging.getLogger("beamer.gpu")
 
@@ -50,7 +50,8 @@ class ControllerDecider:
         grants = {
             key: grant
             for key, grant in held.assignment.grants.items()
-            if key in wanting and all(node in nodes for node, _ in grant.gpus)  # what is down here the controller will hear of
+            # The controller will hear of the nodes that are down here.
+            if key in wanting and all(node in nodes for node, _ in grant.gpus)
         }
         devices = {key: held.assignment.devices[key] for key in grants}
         known = self._ledger.devices

@@ -21,9 +21,9 @@ from beamer.studies.model import TrialStatus
 from beamer.studies.tracker import Tracker
 from beamer.studies.wakes import Wakes
 
-AWAKENING = Wakes.GPUS | Wakes.GPUS_PACE  # a scheduler decides after both at its next step
+AWAKENING = Wakes.GPUS | Wakes.GPUS_PACE  # A scheduler decides after both at its next step.
 NO_LIMITS = RunLimits()
-ROUNDS = 8  # of calls in one step: every job may have to leave its GPUs before another comes
+ROUNDS = 8  # A step makes so many rounds of calls, as every job may have to leave its GPUs before another comes.
 
 log = logging.getLogger("beamer.gpu")
 
@@ -112,7 +112,7 @@ class Scheduler:
 
     def _record(self, key: str, seen: Observed, now: float) -> None:
         """Take in what is new about a job that has not ended: reports, and what has become of its run."""
-        ended_s = max((now, *(report.at_s for report in seen.reports)))  # that may be since this step began
+        ended_s = max((now, *(report.at_s for report in seen.reports)))  # The run may have ended since this step began.
         if not self._has_failed(key, seen):
             self._take_reports(key, seen, now)
             if seen.processes is not None:
@@ -171,7 +171,7 @@ class Scheduler:
             self._decider.revoke(max(now, self.tracker.now_s), self.take)
 
     def _carry_out(self, seen: Mapping[str, Observed], now: float) -> None:
-        stuck: set[str] = set()  # the next step tries again
+        stuck: set[str] = set()  # The next step tries these jobs again.
         for _ in range(ROUNDS):
             failed = {key: self.ledger.failed_launch(key) for key in seen}
             due = actions(self._wanted(), self.ledger.live_jobs, seen, stuck, failed)

@@ -46,7 +46,7 @@ class Tuners(Tuner):
             yield from tuner.judge(event)
 
     @property
-    def done(self) -> bool:  # type: ignore[override]  # it follows from theirs
+    def done(self) -> bool:  # type: ignore[override]  # The value follows from those of the tuners.
         """Whether none waits for anything any more."""
         return all(tuner.done for tuner in self._tuners)
 
@@ -67,7 +67,7 @@ class HalvingTuner(Tuner):
         self.halving = Halving(self.rungs)
         self._joined: set[str] = set()
         self._losses: dict[str, float] = {}
-        self._current: int | None = 0  # the rung whose end is waited for; None: no further one begins
+        self._current: int | None = 0  # The tuner waits for the end of this rung; None means that no further rung begins.
         self._open: set[int] = set()  # later rungs that were begun early
 
     def judge(self, event: Event) -> Iterable[Event]:
@@ -146,7 +146,7 @@ class AsynchronousHalvingTuner(Tuner):
         self.study = study
         self.halving = halving
         self.rungs = halving.rungs
-        self._rung: dict[str, int] = {}  # that each trial runs to
+        self._rung: dict[str, int] = {}  # the rung that each trial runs to
         self._losses: dict[str, float] = {}
         self._arrived: list[dict[str, RungArrival]] = [{} for _ in self.rungs]
         self._sent: set[str] = set()  # trials whose present targets have not been set yet

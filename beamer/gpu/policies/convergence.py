@@ -24,10 +24,11 @@ from beamer.gpu.ties import comparable
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-CANDIDATES_PER_GPU = 2  # jobs that are considered: those further back in the order would get nothing; bounds a decision's time
+# Only so many jobs are considered, to bound a decision's time; those further back in the order would get nothing.
+CANDIDATES_PER_GPU = 2
 MIN_TIME_S = 1e-6  # seconds or GPU-seconds; keeps ratios finite where nothing is left to do
-MIN_ITERATIONS = 1e-6  # left; keeps ratios finite
-MAX_ITERATIONS_LEFT = 1e12  # the same
+MIN_ITERATIONS = 1e-6  # The least iterations left keep ratios finite.
+MAX_ITERATIONS_LEFT = 1e12  # The most iterations left keep ratios finite, too.
 MIN_SPEED = 1e-300  # iterations per second; keeps inverses finite
 RUNNING_WORK_WEIGHT = 2.0
 """Times what it has left that a running job of a stage counts for: with 1, jobs of a stage that have about the same left would
@@ -36,16 +37,17 @@ at twice the work."""
 RESTARTS_PER_PROFILING = 60
 """Restarts that a job's remaining time must be worth for it to be measured on few GPUs first: a shorter job starts at the size
 that it asks for, as each restart on its way there would take more than a 60th of its time."""
-MAX_GROWTH = 2  # times the most GPUs that a job was measured on: beyond that its speed is a guess [Qiao et al. 2021]
-MAX_LOGIT = 50.0  # a logistic function is 0 or 1 beyond, and its exponential finite
-NEARNESS_STEP = 0.05  # of logarithms, within which milestones count as equally near: bounds a decision's time
-MIN_GAIN_KEPT = 0.05  # share of a size's value that a restart leaves at least, so that sizes still rank among each other
-MAX_GAIN_KEPT = 0.9  # the same that any change leaves at most, as values are guesses and would change with every report
-# share by which work must have grown to be remembered anew: a decision that changes nothing is not journaled
+MAX_GROWTH = 2  # Beyond so many times the most GPUs that a job was measured on, its speed is a guess [Qiao et al. 2021].
+MAX_LOGIT = 50.0  # Beyond this value a logistic function is 0 or 1; up to it, its exponential is finite.
+NEARNESS_STEP = 0.05  # Milestones whose logarithms differ by less count as equally near, which bounds a decision's time.
+MIN_GAIN_KEPT = 0.05  # A restart leaves at least this share of a size's value, so that sizes still rank among each other.
+MAX_GAIN_KEPT = 0.9  # Any change leaves at most this share, as values are guesses and would otherwise change with every report.
+# Work is remembered anew once it has grown by this share; decisions that change nothing are not journaled.
 MIN_CHANGE = 0.05
-MIN_WAKE_S = 1.0  # until the policy wants to decide again: times that differ by rounding would follow each other for ever
-SILENT_WEIGHT = 1e-6  # of a job that may hang: it has what all others leave
-MAX_ENDED_JOBS = 256  # jobs of unknown ends whose work is remembered, the latest: bounds what the journal keeps
+# The policy asks to decide again no sooner, as times that differ by rounding would follow each other for ever.
+MIN_WAKE_S = 1.0
+SILENT_WEIGHT = 1e-6  # A job that may hang has this weight, and gets what all others leave.
+MAX_ENDED_JOBS = 256  # The work of the latest jobs of unknown ends is remembered, which bounds what the journal keeps.
 
 
 @dataclass(frozen=True)
@@ -207,14 +209,16 @@ class _Prospects:
         rows: list[tuple[int, float, float, int, bool, bool]] = []
         for job, target, unknown in zip(jobs, targets, nothing, strict=True):
             stage, forecast, silent = job.stage, expected[job.key], is_silent(job, policy.patience_s, now)
-            judged = stage.keeps is not None and not target and not silent  # nobody can wait for what may never come
+            # No job can wait for a milestone that may never come.
+            judged = stage.keeps is not None and not target and not silent
             milestone = milestones.setdefault((stage.study, stage.name) if judged else (job.key, ""), len(milestones))
             searched = unknown and like_it[stage.study] > 1
             iterations = job.done if unknown else forecast.iterations_left
             if searched:
                 iterations = min(iterations_until_fall(job, policy.window), MAX_ITERATIONS_LEFT)
             probability = forecast.probability
-            if stage.keeps is None and not target:  # of n trials at a rung where none waits each is the best as likely
+            # At a rung where none waits, each of n trials is the best with the same probability.
+            if stage.keeps is None and not target:
                 probability *= fewest[stage.study] / stage.jobs
             missing = policy.least_reports - max(len(judged_reports(job)), 1) if target else 0
             probability *= SILENT_WEIGHT if silent else 1.0
@@ -284,7 +288,7 @@ class _Table:
         expected_gpu_s = _expected(prospects, left_gpu_s)
         weight = weights(prospects.milestones, prospects.members, prospects.probability, expected_gpu_s, held > 0, policy)
         weight = np.where(prospects.silent, SILENT_WEIGHT * weight, weight)
-        # a restart has to pay within what is left, and before everything changes anyway
+        # A restart has to pay within the time left, and before everything changes anyway.
         now_s = left_gpu_s / least / np.maximum(speeds.at(whole, np.maximum(held, least)) / base, MIN_SPEED)
         horizon_s = np.maximum(np.minimum(now_s, policy.horizon_s), MIN_TIME_S)
         gain_kept = np.clip(1.0 - restart_s / horizon_s, MIN_GAIN_KEPT, MAX_GAIN_KEPT)

@@ -12,7 +12,7 @@ from beamer.gpu.placement import CompactPlacer, jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least
 from beamer.gpu.predictors.speed import interpolated_throughput, throughputs, typical_step_s
 
-NEVER_S = 1e18  # seconds of a job that makes no progress: finite, so that differences are numbers
+NEVER_S = 1e18  # A job that makes no progress takes so long; the time is finite, so that differences are numbers.
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Elastic(GpuPolicy[Stateless]):
                     heappush(gains, gain(job))
             for key, job in handed.items():
                 before = sizes[key]
-                if held.get(key) != before:  # it is restarted anyway
+                if held.get(key) != before:  # The job is restarted anyway.
                     continue
                 if remaining.seconds(job, before) - remaining.seconds(job, grown[key]) <= self.margin * job.costs.restart_s:
                     refused.add(key)

@@ -29,6 +29,6 @@ class Fifo(GpuPolicy[Stateless]):
             grant = placer.place(job, job.request.gpus)
             if grant:
                 grants[job.key] = grant
-            elif can_ever_run(job, cluster):  # a job that never fits must not block the queue
+            elif can_ever_run(job, cluster):  # A job that never fits must not block the queue.
                 break
         return state, grants, None

@@ -104,9 +104,9 @@ def _home_nodes(cluster: Cluster, jobs: Sequence[Job]) -> dict[str, str]:
         if node and _holds(node.gpus, node.cpus, job):
             homes[job.key] = node.name
             asked[node.name] += job.request.gpus
-        elif not job.grant or job.grant.nodes == 1:  # what runs on several nodes is not moved for being smaller than one
+        elif not job.grant or job.grant.nodes == 1:  # A job on several nodes is not moved for being smaller than one node.
             anew.append(job)
-    # by size, so that placing a large job does not visit all small nodes
+    # The queues are by size, so that placing a large job does not visit all small nodes.
     queues: dict[tuple[int, float], list[tuple[float, int, Node]]] = {}
     for place, node in enumerate(cluster.nodes):
         if node.gpus:
@@ -144,7 +144,7 @@ def _fill_idle_nodes(cluster: Cluster, waiting: Iterable[Job], placer: CompactPl
             continue
         found = next((found for name in idle if (found := placer.place_on(job, name, request.gpus))), None)
         if found is None:
-            refused.add(kind)  # nor will what is left be more for the next of its kind
+            refused.add(kind)  # The next job of this kind will not fit into what is left either.
             continue
         grants[job.key] = found
         name = found.gpus[0][0]

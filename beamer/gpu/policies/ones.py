@@ -26,7 +26,7 @@ from beamer.gpu.predictors.progress_training import ProgressTraining, progress_s
 from beamer.gpu.predictors.speed import throughputs
 from beamer.gpu.ties import comparable
 
-MIN_PROGRESS = 1e-6  # share of its work; keeps what remains finite where next to nothing was drawn
+MIN_PROGRESS = 1e-6  # This share of a job's work keeps the remainder finite where next to nothing was drawn.
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class _Table:
             if not (job.grant or job.reports or job.key in owners):
                 waiting += 1
                 if waiting > cluster.gpus:
-                    continue  # it would get no GPU even if all the others got one each
+                    continue  # The job would get no GPU even if all the others got one each.
             chosen.append(job)
         rows = np.array([_row(job, limits) for job in chosen], np.float64).reshape(-1, 6)
         least, limit, done, epochs, left, since = rows.T

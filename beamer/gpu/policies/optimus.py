@@ -13,7 +13,7 @@ from beamer.gpu.predictors.loss_curve import fit_inverse, thinned
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
-MIN_COST = 1e-12  # dominant share, of a task that asks for no resource: no gain at no cost is none, rather than 0/0
+MIN_COST = 1e-12  # A task without demands has this dominant share, so that no gain at no cost is none, rather than 0/0.
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Optimus(RoundBased):
             grown = growing[order]
             if budget.reserve(grown.job, *grown.step):
                 grown.grow()
-            else:  # what does not fit now will not fit later in this round: try the other kind of task
+            else:  # A task that does not fit now will not fit later in this round: the other kind of task is tried.
                 grown.exclude_step()
             if grown.gain > 0:
                 heapreplace(heap, (-grown.gain, order))
@@ -130,7 +130,7 @@ class _GrowingJob:
         self.gain, self.step = 0.0, (0, 0)
         workers, servers = self.workers, self.servers
         if self._may_add[0] and workers < self.job.request.most:
-            # servers that cost nothing are added with it, as a worker alone may gain nothing
+            # Servers that cost nothing are added with a worker, as a worker alone may gain nothing.
             along = 0 if self.job.request.server_cpus else max(self._most_servers(workers + 1) - servers, 0)
             then_s, more = min((self._time_s(workers + 1, servers + count), count) for count in {0, along})
             self.gain, self.step = (self._now_s - then_s) / self._costs[0], (1, more)

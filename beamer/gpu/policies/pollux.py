@@ -26,8 +26,9 @@ from beamer.gpu.predictors.job_goodput import JobGoodputs
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-SPEEDUP_WITHOUT_GPUS = 1e-3  # that a job without GPUs counts with: at 0 a power mean of a negative exponent is undefined
-MIN_GAIN_KEPT = 0.05  # share of a speed-up that a restart leaves at least, so that sizes still rank among each other
+# A job without GPUs counts with this speed-up: at 0 a power mean of a negative exponent is undefined.
+SPEEDUP_WITHOUT_GPUS = 1e-3
+MIN_GAIN_KEPT = 0.05  # A restart leaves at least this share of a speed-up, so that sizes still rank among each other.
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Pollux(GpuPolicy[PolluxState]):
         kept = np.array([_after_change(job, used.get(job.key), job.costs.rebatch_s, now) for job in chosen])
         least_gain = np.array([self.batch_change_gain * (job.costs.batch_s != 0) for job in chosen])
         grants = table.goodputs.with_batches(chosen, grants, least_gain, kept)
-        # on the clock, so that what jobs report at the same multiples of it is used at once
+        # The time is on the clock, so that jobs' reports at multiples of the same interval are used at once.
         next_s = (now // self.interval_s + 1) * self.interval_s
         return _state_after(jobs, grants, used, next_s), grants, next_s
 

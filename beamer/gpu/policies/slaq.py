@@ -15,8 +15,8 @@ from beamer.gpu.predictors.loss_curve import History, LossCurve, fit_weighted_of
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
-REPORTS_TO_FIT = 3  # from so many reports on a curve is fitted: it has at least three parameters
-MAX_REMEMBERED = 1 << 16  # fits: several times the jobs of the largest cluster that is benchmarked
+REPORTS_TO_FIT = 3  # A curve is fitted from so many reports on, as it has at least three parameters.
+MAX_REMEMBERED = 1 << 16  # The number of fits is several times the jobs of the largest cluster that is benchmarked.
 
 Fit = tuple[LossCurve | None, float]
 """A job's curve, None while it is not known, and the largest drop between two of its reports."""
@@ -60,7 +60,7 @@ class Slaq(RoundBased):
         budget = ClusterBudget(placer)
         workers = {job.key: job.request.least for job in jobs if budget.reserve(job, *self.smallest(job))}
         typical_s = typical_step_s(jobs)
-        if len(workers) < len(jobs):  # not all can start: first come those whose loss is predicted to fall most
+        if len(workers) < len(jobs):  # Not all jobs can start: those whose loss is predicted to fall most come first.
             drops = {grown.job.key: grown.drop for grown in self._growing(jobs, typical_s)}
             ranked = sorted(jobs, key=lambda job: -drops[job.key])
             budget = ClusterBudget(placer)

@@ -52,7 +52,7 @@ class Tetris(GpuPolicy[Stateless]):
     def _fill(self, free: "_FreeTasks", jobs: Sequence[Job], waiting: Sequence[Job], grants: dict[str, Grant]) -> None:
         typical_s = typical_step_s(jobs)
         work = {job.key: _gpu_seconds(job, typical_s) for job in waiting}
-        # jobs that ask for the same differ in their work alone, so that only the shortest of each kind has to be scored
+        # Jobs that ask for the same differ in their work alone: only the shortest of each kind has to be scored.
         kinds: dict[_Kind, list[Job]] = {}
         for job in waiting:
             kinds.setdefault(_kind(job.request), []).append(job)
@@ -71,12 +71,12 @@ class Tetris(GpuPolicy[Stateless]):
         heap = [entry(order, kind, found[0]) for order, (kind, found) in enumerate(aligned.items()) if found]
         heapify(heap)
         while heap:
-            # alignment only falls as jobs are placed: a score that is still the best when computed anew is the best of all
+            # Alignment only falls as jobs are placed: a score that is still the best when computed anew is the best of all.
             _, order, kind = heappop(heap)
             request = kinds[kind][-1].request
             found = free.place(request)
             if found is None:
-                continue  # nor will any other of its kind fit
+                continue  # No other job of this kind will fit either.
             again = entry(order, kind, found[0])
             if heap and again > heap[0]:
                 heappush(heap, again)

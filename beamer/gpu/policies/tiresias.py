@@ -12,7 +12,8 @@ from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import pack
 from beamer.gpu.policy import GpuPolicy, check_at_least
 
-ROUNDING = 1e-9  # relative, of GPU-seconds: a job that reaches its queue's limit has left it, so that no wake-up is spent on it
+# A job this near its queue's limit, relative to GPU-seconds, has left the queue, so that no wake-up is spent on it.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)

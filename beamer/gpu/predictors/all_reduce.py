@@ -13,9 +13,8 @@ import numpy as np
 from beamer.gpu.model import Job
 from beamer.gpu.predictors.job_goodput import JobGoodputs
 
-FIRST_SIZES = (
-    8  # numbers of GPUs that are predicted at once, twice as many whenever a job comes to more: predictions cost per call
-)
+# At first so many sizes are predicted at once, then twice the size that a job comes to, as predictions cost per call.
+FIRST_SIZES = 8
 
 
 @dataclass

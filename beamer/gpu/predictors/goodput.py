@@ -31,30 +31,35 @@ Bools = NDArray[np.bool_]
 
 PARAMETERS = 7
 A, B, S0, S1, R0, R1, G = range(PARAMETERS)  # columns of the parameters, named as in the text above; G: the exponent
-MAX_ITERATIONS = 30  # of Gauss-Newton: bounds the time of a fit that does not converge
-CONVERGED_BELOW = 1e-3  # share of the cost: a smaller decrease ends a fit
-MIN_GAIN = 1e-9  # share of the cost: a smaller change is rounding, by which no step may be judged (`beamer.gpu.ties`)
-MIN_DEVIATION = 0.05  # of the logarithm of a step time: assumed even where the few that were measured agree
-PRIOR_WEIGHT = (MIN_DEVIATION / 3.0) ** 2  # squared: a parameter may well be e^3 times what was guessed first
-MIN_STEP_S = 1e-12  # seconds; stands for "takes no time" under a logarithm
-MAX_STEP_S = 1e9  # seconds, 30 years: a longer one was not measured
-EXPONENT_RANGE = 9.0  # the exponent lies between 1 and 1 + this, as in Pollux
-MAX_LOGIT = 30.0  # of the exponent, either way: it is at the end of its range there but for 1e-12, and e^30 is finite
-MIN_COLUMNS = 4  # rows of measurements are filled up to so many, so that most jobs are fitted together
-REPORTS_SEARCHED = 20  # the latest, for gradient statistics: not every report has them, and older ones are outdated
+MAX_ITERATIONS = 30  # The number of Gauss-Newton steps is bounded, for the time of a fit that does not converge.
+CONVERGED_BELOW = 1e-3  # A decrease by a smaller share of the cost ends a fit.
+MIN_GAIN = 1e-9  # A change by a smaller share of the cost is rounding, by which no step may be judged (`beamer.gpu.ties`).
+MIN_DEVIATION = 0.05  # Logarithms of step times deviate at least so much, even where the few measured ones agree.
+PRIOR_WEIGHT = (MIN_DEVIATION / 3.0) ** 2  # The weight is a square: a parameter may well be e^3 times its first guess.
+MIN_STEP_S = 1e-12  # Under a logarithm, so many seconds stand for "takes no time".
+MAX_STEP_S = 1e9  # A step time of 30 years or more, in seconds, was not measured.
+EXPONENT_RANGE = 9.0  # The exponent lies between 1 and 1 plus this range, as in Pollux.
+MAX_LOGIT = 30.0  # At a logit of plus or minus this value, the exponent is within 1e-12 of its range's end, and e^30 is finite.
+MIN_COLUMNS = 4  # Rows of measurements are filled up to so many columns, so that most jobs are fitted together.
+# Only the latest reports are searched for gradient statistics: not every report has them, and older ones are outdated.
+REPORTS_SEARCHED = 20
 MAX_NOISE_SCALE = 1e12  # samples; keeps goodputs finite where the gradient has almost no mean
-BATCH_SIZES_TRIED = 24  # from smallest to largest, in equal ratios: over a factor of 64, neighbours differ by a fifth
-FIRST_DAMPING, MIN_DAMPING, MAX_DAMPING = 1e-2, 1e-9, 1e9  # relative to the curvature, as Levenberg and Marquardt damp
+# The sizes go from smallest to largest in equal ratios: over a factor of 64, neighbours differ by a fifth.
+BATCH_SIZES_TRIED = 24
+# The damping is relative to the curvature, as that of Levenberg and Marquardt.
+FIRST_DAMPING, MIN_DAMPING, MAX_DAMPING = 1e-2, 1e-9, 1e9
 DAMPING_DOWN, DAMPING_UP = 5.0, 4.0  # factors after a step that lowered the cost, and after one that did not
-LAST_DAMPING = 1e6  # from which on a fit without a better step ends
-MAX_STEP = 2.0  # of a parameter's logarithm at a time: the model is far from linear beyond
-# Where a fit starts and what its weak prior holds on to, which the data soon overrule: any plausible split of a step would do.
+LAST_DAMPING = 1e6  # At this damping, a fit without a better step ends.
+MAX_STEP = 2.0  # A step changes a parameter's logarithm by at most this much, as the model is far from linear beyond.
+# A fit starts at these guesses, and its weak prior holds on to them. The data soon overrule them: any plausible split of a step
+# would do.
 GUESSED_CONSTANT = 0.5  # share of the fastest step
-GUESSED_PER_SAMPLE = 0.5  # share of the least time per sample of a GPU: the rest of a step
+GUESSED_PER_SAMPLE = 0.5  # share of the least time per sample of a GPU, as the rest of a step
 GUESSED_SYNC = 0.2  # share of the slowest step
-GUESSED_SYNC_PER_GPU = 0.02  # share of the slowest step, for each GPU beyond two: a tenth of what synchronises
-GUESSED_LOGIT = -1.0  # of the exponent, which is then 3.4: computing and synchronising overlap somewhat
-UNSEEN_DEVIATION = 1.0  # relative, of step times where no synchronisation of that kind was measured: they may be twice as long
+GUESSED_SYNC_PER_GPU = 0.02  # share of the slowest step, for each GPU beyond two: a tenth of the synchronisation
+GUESSED_LOGIT = -1.0  # The exponent is then 3.4: computing and synchronising overlap somewhat.
+# Where no such synchronisation was measured, step times may be twice as long; the deviation is relative.
+UNSEEN_DEVIATION = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +105,8 @@ def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
     theta[:, [A, S0, S1, R0, R1]] = np.log(MIN_STEP_S)
     by_columns: dict[int, list[int]] = {}
     for row, speeds in enumerate(usable):
-        if speeds:  # columns by their own number alone, so that the last digit of a fit does not depend on the other jobs
+        # Columns depend on the row's own number alone, so that a fit's last digit does not depend on the other jobs.
+        if speeds:
             by_columns.setdefault(max(MIN_COLUMNS, 1 << (len(speeds) - 1).bit_length()), []).append(row)
     for columns, rows in by_columns.items():
         theta[rows], spread[rows], seen[rows] = _fit([usable[row] for row in rows], columns)
@@ -194,9 +200,9 @@ def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats, sub_steps: 
     by_compute = np.where(log_compute >= log_sync, larger, 1.0 - larger)
     by_sync = 1.0 - by_compute
     by_exponent = -of.both / exponent**2 + (by_compute * (log_compute - largest) + by_sync * (log_sync - largest)) / exponent
-    # only the last sub-step overlaps with synchronising
+    # Only the last sub-step overlaps with synchronising.
     log_total = np.logaddexp(of.log_step, np.log(np.maximum(sub_steps - 1.0, MIN_STEP_S)) + log_compute)
-    last = np.exp(of.log_step - log_total)  # share of the time
+    last = np.exp(of.log_step - log_total)  # share of the last sub-step in the time
     by_compute, by_sync, by_exponent = by_compute * last + 1.0 - last, by_sync * last, by_exponent * last
     slopes = np.stack(
         (
@@ -215,13 +221,13 @@ def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats, sub_steps: 
 
 def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Floats, Bools]:
     """Fit jobs of up to `columns` measurements; return theta, its covariance and what was seen."""
-    # what is repeated to fill a row counts for nothing
+    # A measurement that is repeated to fill a row has no weight.
     table = np.array([[_figures(job[min(i, len(job) - 1)]) for i in range(columns)] for job in speeds], np.float64)
     count = np.array([len(job) for job in speeds])
     weight = (np.arange(columns) < count[:, None]).astype(np.float64)
     gpus, nodes = table[..., 0].astype(np.int64), table[..., 1].astype(np.int64)
     local, target, sub_steps = table[..., 2], np.log(table[..., 3]), table[..., 4]
-    apart = weight * (table[..., 5] > 0)  # of which it was measured how long they computed
+    apart = weight * (table[..., 5] > 0)  # These measurements include how long computing took.
     computed = np.log(np.where(apart > 0, table[..., 5], 1.0))
     near, far = (gpus > 1) & (nodes == 1), (gpus > 1) & (nodes > 1)
     seen = np.stack((np.ones(len(table), np.bool_), near.any(axis=1), far.any(axis=1)), axis=1)
@@ -252,7 +258,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         )
 
     theta = guess.copy()
-    going = np.arange(len(table))  # a job is done by its own figures, whatever the others still need
+    going = np.arange(len(table))  # A job is done by its own figures, whatever the others still need.
     off, slopes, cost = evaluate(theta, going)
     damping = np.full(len(table), FIRST_DAMPING)
     unit = np.eye(PARAMETERS)
@@ -284,7 +290,7 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
     noise = np.maximum((off**2).sum(axis=1) / degrees, MIN_DEVIATION**2)
     curve = slopes.transpose(0, 2, 1) @ slopes + PRIOR_WEIGHT * unit
     spread = noise[:, None, None] * np.linalg.inv(curve) * active[:, :, None] * active[:, None, :]
-    # the parameters of one kind of synchronisation stand for those of the other until that is measured
+    # The parameters of one kind of synchronisation stand for those of the other until that is measured.
     for ours, others, column in ((S0, R0, 2), (S1, R1, 2), (R0, S0, 1), (R1, S1, 1)):
         copied = ~seen[:, column] & seen[:, 3 - column]
         theta[copied, others] = theta[copied, ours]

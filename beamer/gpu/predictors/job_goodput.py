@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 FITS: OrderedDict[tuple[Speed, ...], StepTimes] = OrderedDict()
-MAX_REMEMBERED_FITS = 1 << 15  # remembered: three times the jobs of the largest cluster that is benchmarked
+MAX_REMEMBERED_FITS = 1 << 15  # The number of fits is three times the jobs of the largest cluster that is benchmarked.
 
 
 @dataclass(frozen=True, eq=False)

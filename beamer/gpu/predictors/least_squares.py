@@ -10,8 +10,9 @@ Floats = NDArray[np.float64]
 RIDGE = 1e-12
 """Added to the diagonal relative to it, so that columns that say the same thing do no harm."""
 
-MIN_RIDGE = 1e-300  # added besides: a problem without any data has a solution, 0
-MIN_LENGTH = 1e-12  # of a column, relative to the longest: a column of zeros has a large variance, not an infinite one
+MIN_RIDGE = 1e-300  # This is added besides, so that a problem without any data has a solution, 0.
+# A column is at least so long, relative to the longest: a column of zeros has a large variance, not an infinite one.
+MIN_LENGTH = 1e-12
 
 
 def nnls_of_each(gram: Floats, moment: Floats) -> Floats:

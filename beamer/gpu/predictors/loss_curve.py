@@ -36,21 +36,23 @@ MIN_POINTS = 3
 MAX_LOSS = 1e100
 """Losses beyond this are not fitted: their squares would overflow."""
 
-MIN_RANGE = 1e-9  # of losses, relative to the largest: below it they differ by rounding alone, and nothing falls
-SLOPE_STEP = 1e-3  # of the iterations until a crossing: over which the slope there is taken, too short for the curve to bend
-FARTHEST_CROSSING = 1e12  # first steps of a search: a curve that has not crossed by then never will
-BISECTIONS = 12  # after a search has doubled its step: they leave a 4096th of the last one
+MIN_RANGE = 1e-9  # Losses in a smaller range, relative to the largest, differ by rounding alone: nothing falls.
+# The slope at a crossing is taken over this share of the iterations until it, too short for the curve to bend.
+SLOPE_STEP = 1e-3
+FARTHEST_CROSSING = 1e12  # A curve that has not crossed within so many first steps of a search never will.
+BISECTIONS = 12  # After a search has doubled its step, the bisections leave a 4096th of the last one.
 
-MIN_INVERSE = 1e-9  # relative to the inverse of the largest loss: a curve may start above what was seen, not at infinity
+# Relative to the inverse of the largest loss, this lets a curve start above what was seen, but not at infinity.
+MIN_INVERSE = 1e-9
 
-RANGES_BELOW = 10.0  # of losses, how far below the lowest one a floor may be
-# floors that are tried, above (positive) or below the lowest loss, in units of the range of losses
+RANGES_BELOW = 10.0  # A floor may be so many ranges of the losses below the lowest loss.
+# The tried floors lie above (positive) or below the lowest loss, in units of the range of losses.
 _FLOORS = np.concatenate([[0.2, 0.1, 0.05, 0.02, 0.01, 0.0], -np.geomspace(1e-3, RANGES_BELOW, 14)])
-# exponential rates that are tried, per length of the history: from hardly falling to over within its first few hundredths
+# The tried exponential rates, per length of the history, go from hardly falling to over within its first few hundredths.
 _RATES = np.geomspace(0.05, 100.0, 24)
-_STEPS = np.linspace(0.0, 1.0, 9)  # of a finer grid between the neighbours of the best point
-_REFINEMENTS = 3  # grids in turn, each finer than the last
-_FITTED_AT_ONCE = 64  # histories: enough that NumPy's calls cost little beside the arithmetic, few enough to stay in the cache
+_STEPS = np.linspace(0.0, 1.0, 9)  # A finer grid has these points between the neighbours of the best point.
+_REFINEMENTS = 3  # So many grids are tried in turn, each finer than the last.
+_FITTED_AT_ONCE = 64  # So many histories keep NumPy's calls cheap beside the arithmetic, and still stay in the cache.
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ class LossCurve:
         if not isfinite(self.noise):
             return inf
         x = np.asarray(iterations, float) / self.unit_iterations
-        with np.errstate(all="ignore"):  # what overflows is unknown
+        with np.errstate(all="ignore"):  # A value that overflows is unknown.
             gradient = np.stack(self.family.gradient(self.parameters, x)) @ np.asarray(signs, float)
             variance = float(gradient @ np.asarray(self.covariance) @ gradient)
         return max(variance, 0.0) if isfinite(variance) else inf
@@ -222,7 +224,7 @@ class _Seen:
     def of(cls, iterations: Sequence[float], losses: Sequence[float], smooth: bool) -> "_Seen":
         x, y = np.asarray(thinned(iterations), float), np.asarray(thinned(losses), float)
         good = np.isfinite(x) & np.isfinite(y) & (x >= 0) & (np.abs(y) < MAX_LOSS)
-        # a job that went back to a checkpoint reports some iterations twice: the later report counts
+        # A job that went back to a checkpoint reports some iterations twice: the later report counts.
         x, index = np.unique(x[good][::-1], return_index=True)
         y = y[good][::-1][index]
         if smooth:
@@ -325,7 +327,7 @@ def _fit_floor(batch: _Batch, degree: int) -> Floats:
     def tried(floors: Floats) -> tuple[Floats, Floats]:
         above = losses - floors[:, :, None]
         target = 1.0 / np.maximum(above, MIN_INVERSE)
-        # an error of the inverse counts by what it does to the loss; points below the floor cannot be inverted
+        # An error of the inverse counts by its effect on the loss; points below the floor cannot be inverted.
         trust = batch.weights * np.where(above > 0, above, 0.0) ** 4
         gram, moment = trust @ products, (trust * target) @ powers
         solved = nnls_of_each(gram.reshape(-1, degree + 1, degree + 1), moment.reshape(-1, degree + 1))
@@ -333,7 +335,7 @@ def _fit_floor(batch: _Batch, degree: int) -> Floats:
         value = 1.0 / (coefficients @ powers.transpose(0, 2, 1) + MIN_INVERSE) + floors[:, :, None]
         return coefficients, ((value - losses) ** 2) @ batch.weights
 
-    # a loss that was never negative has no floor below 0
+    # A loss that was never negative has no floor below 0.
     floors = np.maximum(batch.y.min(1)[:, None] + np.ptp(batch.y, axis=1)[:, None] * _FLOORS, 0.0)
     return _refined(tried, floors)
 
@@ -352,7 +354,7 @@ def _fit_rate(batch: _Batch) -> Floats:
         return coefficients, ((value - batch.y[:, None, :]) ** 2) @ batch.weights
 
     found = _refined(tried, np.broadcast_to(_RATES, (len(batch.x), len(_RATES))))
-    return np.roll(found, 1, axis=1)  # the rate first
+    return np.roll(found, 1, axis=1)  # The rate comes first.
 
 
 def _refined(tried: Callable[[Floats], tuple[Floats, Floats]], grid: Floats) -> Floats:

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 from beamer.gpu.model import Job
 
-SHARE = 0.01  # of the first loss; any would order the trials of one search alike
-MAX_ITERATIONS = 1e6  # for that share: a loss that hardly falls counts like one that does not
-UNJUDGED = 1e-3  # times the iterations until it can be judged that such a job counts for: ahead of all that fall
-DIVERGED_AFTER = 2  # losses in a row that are not finite: a single one may be a numerical accident
+SHARE = 0.01  # Any share of the first loss would order the trials of one search alike.
+# A fall by that share takes at most so many iterations: a loss that hardly falls counts like one that does not.
+MAX_ITERATIONS = 1e6
+UNJUDGED = 1e-3  # A job that cannot be judged yet counts for this share of the iterations until then, ahead of all that fall.
+DIVERGED_AFTER = 2  # So many losses in a row that are not finite mean divergence; a single one may be a numerical accident.
 
 
 class LossFall(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # type: ignore[import-untyped]  # which loads scipy.special once it is used: that takes a while
+import scipy  # type: ignore[import-untyped]  # SciPy loads scipy.special at its first use, as that takes a while.
 from numpy.typing import NDArray
 
 from beamer.gpu.predictors.estimate import Estimate
@@ -18,25 +18,29 @@ from beamer.gpu.ties import comparable
 
 Floats = NDArray[np.float64]
 
-HIDDEN_UNITS = 64  # of the artifact
-FEATURES = 5  # of the artifact: log of the epoch's samples, first loss, epochs processed, relative drop of the loss, accuracy
-TRAINING_STEPS = 200  # full-batch steps of a training: bounds its time
-LEARNING_RATE = 0.01  # of Adam: ten times its authors', as a training has few steps
+HIDDEN_UNITS = 64  # The artifact has so many hidden units.
+# The artifact's features are log of the epoch's samples, first loss, epochs processed, relative drop of the loss, accuracy.
+FEATURES = 5
+TRAINING_STEPS = 200  # The number of full-batch steps bounds the time of a training.
+LEARNING_RATE = 0.01  # Adam's learning rate is ten times its authors', as a training has few steps.
 # Adam's decay rates and epsilon are those of Kingma and Ba 2015, "Adam: a method for stochastic optimization", Algorithm 1. The
 # weight of a new value is written out: in floating point 1 - 0.9 is not 0.1, and the last digit of a model would be another.
-MEAN_DECAY, MEAN_NEW = 0.9, 0.1  # per step, of the mean of gradients: beta_1 and 1 - beta_1
-SQUARE_DECAY, SQUARE_NEW = 0.999, 1e-3  # per step, of the mean of squared gradients: beta_2 and 1 - beta_2
-ADAM_EPSILON = 1e-8  # added to the root of that mean: keeps a step finite where gradients vanish
-WEIGHT_DECAY = 0.5  # per step, relative to the learning rate: strong, against overfitting to the few jobs of an online training
-MIN_EPOCHS = 1.0  # alpha of a job that has done less: without evidence every share would be as likely as none
-SHARE_MARGIN = 1e-3  # distance that shares keep from 0 and 1, which have no density
-MAX_FEATURE = 1e4  # beyond it a reported value is taken to be wrong
-MAX_FIGURE = 1e18  # of what is reported, before features are made of it: their ratios stay finite
-MIN_FIRST_LOSS = 1e-9  # one nearer to 0 counts as 1: no drop can be relative to it
-MIN_DEVIATION = 1e-6  # of a feature, which is divided by it: one that is the same for all samples has none
-MIN_TOTAL_EPOCHS = 1e-9  # keeps the share of a job without a total finite
-CONSTANT_BETAS = 1.0 + np.geomspace(1e-2, 1e3, 400)  # that are tried: from almost done to a thousand epochs left, 3 % apart
-OUTPUT_WEIGHTS = 0.1  # deviation of a new model's last weights, relative to He's: it says about the same of all jobs at first
+MEAN_DECAY, MEAN_NEW = 0.9, 0.1  # per step, for the mean of gradients: beta_1 and 1 - beta_1
+SQUARE_DECAY, SQUARE_NEW = 0.999, 1e-3  # per step, for the mean of squared gradients: beta_2 and 1 - beta_2
+ADAM_EPSILON = 1e-8  # This is added to the root of that mean and keeps a step finite where gradients vanish.
+# The decay per step, relative to the learning rate, is strong against overfitting to the few jobs of an online training.
+WEIGHT_DECAY = 0.5
+MIN_EPOCHS = 1.0  # Alpha is at least so large: without evidence every share would be as likely as none.
+SHARE_MARGIN = 1e-3  # Shares keep this distance from 0 and 1, which have no density.
+MAX_FEATURE = 1e4  # A reported value beyond this is taken to be wrong.
+MAX_FIGURE = 1e18  # Reported values are bounded before features are made of them, so that their ratios stay finite.
+MIN_FIRST_LOSS = 1e-9  # A first loss nearer to 0 counts as 1: no drop can be relative to it.
+MIN_DEVIATION = 1e-6  # A feature is divided by its deviation, and one that is the same for all samples has none.
+MIN_TOTAL_EPOCHS = 1e-9  # This keeps the share of a job without a total finite.
+# The tried values go from almost done to a thousand epochs left, 3 % apart.
+CONSTANT_BETAS = 1.0 + np.geomspace(1e-2, 1e3, 400)
+# A new model's last weights have this deviation, relative to He's: it says about the same of all jobs at first.
+OUTPUT_WEIGHTS = 0.1
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ def fit(
             square += SQUARE_NEW * (slope * slope - square)
             move = mean / (1 - MEAN_DECAY**step) / (np.sqrt(square / (1 - SQUARE_DECAY**step)) + ADAM_EPSILON)
             layer -= LEARNING_RATE * (move + WEIGHT_DECAY * layer)
-    # training amplifies the last bits of its sums, of which the next one must not start from others
+    # Training amplifies the last bits of its sums, and the next training must start from the same bits everywhere.
     hidden, bias, out, out_bias = (tuple(layer.astype(np.float32).ravel().tolist()) for layer in layers)
     return BetaModel(model.centre, model.scale, hidden, bias, out, out_bias[0], len(ended))
 
@@ -189,7 +193,7 @@ def _gradient(
     raw = layer @ out + out_bias[0]
     beta = 1.0 + np.maximum(raw, 0.0)
     slope = -(np.log1p(-rho) + scipy.special.psi(alpha + beta) - scipy.special.psi(beta)) / len(rho)
-    # below zero the rectifier has no slope; what would raise beta is let through, or it could never be learnt again
+    # Below zero the rectifier has no slope; a slope that would raise beta is let through, or beta could never be learnt again.
     slope = np.where((raw > 0.0) | (slope < 0.0), slope, 0.0)
     back = np.outer(slope, out) * (before > 0.0)
     return back.T @ inputs, back.sum(axis=0), layer.T @ slope, np.array([slope.sum()])

@@ -14,9 +14,10 @@ import numpy as np
 from beamer.gpu.model import Job
 from beamer.gpu.predictors.progress import BetaModel, ProgressSample, fit
 
-MAX_TRACKED_JOBS = 256  # at once: the state is journaled with every decision, and must not grow with the queue
-MAX_SAMPLES = 1024  # of jobs that have ended, the latest: bounds the state, and the time of a training
-JOBS_PER_TRAINING = 16  # ended jobs between two trainings: bounds how much of the decisions' time they take
+# The jobs tracked at once are bounded, as the state is journaled with every decision and must not grow with the queue.
+MAX_TRACKED_JOBS = 256
+MAX_SAMPLES = 1024  # Only the latest samples of ended jobs are kept, which bounds the state and the time of a training.
+JOBS_PER_TRAINING = 16  # A training follows so many ended jobs, which bounds its share of the decisions' time.
 
 
 def progress_sample(job: Job) -> ProgressSample:

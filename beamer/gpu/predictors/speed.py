@@ -11,7 +11,7 @@ from math import inf, isfinite, sqrt
 from statistics import median
 
 import numpy as np
-import scipy  # type: ignore[import-untyped]  # which loads scipy.optimize once it is used: that takes a while
+import scipy  # type: ignore[import-untyped]  # SciPy loads scipy.optimize at its first use, as that takes a while.
 
 from beamer.gpu.model import Job, Speed
 from beamer.gpu.predictors.estimate import Estimate
@@ -88,7 +88,7 @@ def fit_speed(formula: StepFormula, samples: Iterable[StepSample], relative: boo
 
     relative: whether residuals count relative to the step, as they should; otherwise in seconds.
     """
-    # of equal shapes the latest, as the machine may have changed
+    # Of equal shapes the latest measurement counts, as the machine may have changed.
     usable = {(s.workers, s.servers, s.batch_size): s for s in samples if _usable(s)}
     latest = list(usable.values())[-MAX_SHAPES:]
     if len(latest) < MIN_SHAPES:
@@ -170,7 +170,7 @@ def interpolated_throughput(measured: Mapping[int, float], count: float) -> Esti
     (n0, x0), (n1, x1) = points[max(right - 1, 0)], points[max(right, 1)]
     value = max(x0 + (x1 - x0) * (count - n0) / (n1 - n0), 0.0)
     outside = max(count - points[-1][0], 0.0) / points[-1][0]
-    # halfway between two measurements the curve may lie as far off as the line rises; on a measurement it does not
+    # Halfway between two measurements the curve may lie as far off as the line rises; on a measurement it does not.
     inside = min(abs(count - n0), abs(count - n1)) / (n1 - n0) if not outside else 0.0
     return Estimate(value, abs(x1 - x0) * inside + value * outside)
 

@@ -16,22 +16,24 @@ from beamer.gpu.model import Job, Report
 from beamer.gpu.predictors.batch_cache import BatchCache
 from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted_of_each, thinned
 
-MIN_PROBABILITY = 1e-3  # of a job that is ruled out: not 0, so that such jobs still rank among each other
-MAX_PROBABILITY = 0.98  # of any job: no extrapolation is certain
-REPORTS_TO_FIT = 5  # from so many on curves are extrapolated: with fewer they fit everything
-PROBABILITY_BEFORE_FIT = 0.5  # at least, of a job with fewer reports that is not ruled out
-SLOPE_ERRORS = 2.0  # standard errors by which a slope may be steeper than measured before a job is ruled out
-DECAY = 0.8  # weight of a loss relative to the next one in the power law: its exponent changes as training goes on
-POINTS_TO_FIT = 3  # losses from which on a power law is fitted: a line through two leaves no residual
-MIN_DEGREES = 0.5  # of freedom of that residual: by their weights many losses may count as hardly more than two
-MAX_LOG_ITERATIONS = 50.0  # until a target: beyond e^50 iterations no job gets there, and the power of e stays finite
-MIN_DEVIATION = 1e-12  # of an extrapolated loss: keeps its distance to the target, in deviations, finite
-MIN_LOG_DEVIATION = 1e-9  # the same of a loss's logarithm
-MIN_WEIGHT = 1e-12  # probability of all curves together: keeps their mean finite where all rule the target out
-MIN_ITERATIONS = 1e-9  # left until the target: a job that has not reached it has some
-MAX_REMEMBERED = 1 << 16  # forecasts: several times the jobs of the largest cluster that is benchmarked
-ASSUMED_TIMES_DONE = 100.0  # of a job whose end is not known: generous, as what it rules out would never be tried again
-RECENT_PART, MIN_RECENT = 3, 4  # the recent slope is that of the last third of the reports, but of at least four
+MIN_PROBABILITY = 1e-3  # A job that is ruled out has a probability above 0, so that such jobs still rank among each other.
+MAX_PROBABILITY = 0.98  # No job has a higher probability, as no extrapolation is certain.
+REPORTS_TO_FIT = 5  # Curves are extrapolated from so many reports on; with fewer they fit everything.
+PROBABILITY_BEFORE_FIT = 0.5  # A job with fewer reports that is not ruled out has at least this probability.
+SLOPE_ERRORS = 2.0  # A slope may be so many standard errors steeper than measured before a job is ruled out.
+DECAY = 0.8  # In the power law, a loss has this weight relative to the next one, as the exponent changes as training goes on.
+POINTS_TO_FIT = 3  # A power law is fitted from so many losses on: a line through two leaves no residual.
+# The residual has at least so many degrees of freedom: by their weights many losses may count as hardly more than two.
+MIN_DEGREES = 0.5
+MAX_LOG_ITERATIONS = 50.0  # No job reaches a target beyond e^50 iterations, and the power of e stays finite.
+MIN_DEVIATION = 1e-12  # The least deviation of an extrapolated loss keeps its distance to the target, in deviations, finite.
+MIN_LOG_DEVIATION = 1e-9  # The least deviation of a loss's logarithm does the same.
+MIN_WEIGHT = 1e-12  # The least probability of all curves together keeps their mean finite where all rule the target out.
+MIN_ITERATIONS = 1e-9  # A job that has not reached the target has at least so many iterations left.
+MAX_REMEMBERED = 1 << 16  # The number of forecasts is several times the jobs of the largest cluster that is benchmarked.
+# A job without a known end runs so many times longer; this is generous, as jobs ruled out are never tried again.
+ASSUMED_TIMES_DONE = 100.0
+RECENT_PART, MIN_RECENT = 3, 4  # The recent slope is that of the last third of the reports, but of at least four.
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def _stated(job: Job, least_reports: int, prior: float) -> "TargetForecast | _Ju
     if request.target_loss is not None:
         target = request.target_loss
         losses = tuple([report.loss for report in reports])
-    else:  # what is missing to 1 is as good as a loss
+    else:  # The accuracy missing to 1 serves as the loss.
         target = 1.0 - (request.target_accuracy or 0.0)
         losses = tuple([1.0 - (report.accuracy or 0.0) for report in reports])
     if not losses:
@@ -102,7 +104,7 @@ def _stated(job: Job, least_reports: int, prior: float) -> "TargetForecast | _Ju
     if not math.isfinite(losses[-1]):
         return TargetForecast(MIN_PROBABILITY, remaining)
     if losses[-1] <= target:
-        return TargetForecast(MIN_PROBABILITY, remaining)  # it has reached the target, and nothing more is to be gained
+        return TargetForecast(MIN_PROBABILITY, remaining)  # The job has reached the target, and nothing more is to be gained.
     return _Judged(tuple([report.iteration for report in reports]), losses, target, end, least_reports, prior)
 
 
@@ -131,7 +133,7 @@ def _without_curves(one: _Judged) -> TargetForecast | None:
 def _by_curves(one: _Judged, fitted: LossCurve) -> TargetForecast:
     curves = (_by_curve(one, fitted), _by_power_law(one.iterations, one.losses, one.target, one.end))
     probability = max(curve.probability for curve in curves)
-    # the mean of both, weighed by their probabilities
+    # The mean of both is weighed by their probabilities.
     total = max(sum(curve.probability for curve in curves), MIN_WEIGHT)
     until = sum(curve.probability * curve.iterations_left for curve in curves) / total
     probability = min(max(probability, MIN_PROBABILITY), MAX_PROBABILITY)
@@ -160,7 +162,7 @@ def _by_power_law(iterations: tuple[float, ...], losses: tuple[float, ...], targ
     weights = [DECAY**age for age in range(len(seen) - 1, -1, -1)]
     line = _line(x, y, weights)
     middle, level, slope, spread = line.x, line.y, line.slope, line.spread
-    count = 1.0 / sum(weight**2 for weight in line.weights)  # of points, as if all weighed the same
+    count = 1.0 / sum(weight**2 for weight in line.weights)  # So many points would count the same if all weighed the same.
     residual = sum(map(mul, line.weights, line.squares)) * count / max(count - 2.0, MIN_DEGREES)
     ahead = math.log(end) - middle
     deviation = math.sqrt(residual * (1.0 + 1.0 / count + ahead**2 / (count * spread)))
@@ -183,7 +185,7 @@ def _at_mean_rate(iterations: tuple[float, ...], losses: tuple[float, ...], end:
     if best >= first:
         return first
     rate = math.log(first / best) / (at - iterations[0])
-    return first * math.exp(-rate * max(end - iterations[0], 0.0))  # a job may have gone on beyond its end
+    return first * math.exp(-rate * max(end - iterations[0], 0.0))  # A job may have gone on beyond its end.
 
 
 def _at_recent_slope(iterations: tuple[float, ...], losses: tuple[float, ...], end: float) -> float:

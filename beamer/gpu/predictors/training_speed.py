@@ -17,7 +17,7 @@ from beamer.gpu.predictors.speed import SpeedModel, speed_of
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-BATCH_CHANGE_GAIN = 0.05  # share by which another batch size must be better before a job changes: no less than fits may be off
+BATCH_CHANGE_GAIN = 0.05  # Another batch size must be better by this share before a job changes; fits may be off by as much.
 MIN_SPEED = 1e-300  # iterations per second; keeps inverses finite
 SERVERS_PER_WORKER = (1, 2, 3)  # numbers of parameter servers that are tried
 

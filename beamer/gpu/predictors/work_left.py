@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 NOTHING: Floats = np.zeros(0)
-MIN_ENDED = 8  # jobs from which on their distribution is looked at: below, a single one would decide
+MIN_ENDED = 8  # The distribution is looked at from so many ended jobs on; below, a single one would decide.
 MIN_SERVICE = 1e-9  # GPU-seconds; keeps ratios finite
-ASSUMED_AS_MANY = 2.0  # ended jobs that the assumption "as much left as done" counts for beside those that took longer
+ASSUMED_AS_MANY = 2.0  # The assumption "as much left as done" counts as so many ended jobs beside those that took longer.
 
 
 @dataclass(frozen=True, eq=False)
