@@ -14,7 +14,7 @@ import pytest
 from beamer.client.lease import attach
 from beamer.network.protocol import WorkerLease
 from tests.support.recordings import check, entries
-from tests.unit.hostagent.test_attach import Served
+from tests.unit.hostagent.workers.test_attach import Served
 
 PATIENCE_S = 20.0
 LINES = [entry.content for entry in entries("attach")]
