@@ -6,11 +6,11 @@ from math import isfinite
 from beamer.gpu.predictors.loss_curve import fit_weighted
 from beamer.network.forecasts import Point
 
-MIN_POINTS = 6  # below it a curve of three or four parameters fits everything
-CONVERGED = 0.05  # share of the fall from the first loss to the curve's floor that may be missing
-MIN_FALL = 3.0  # standard deviations of losses around the curve that it falls: less may be noise
-FLOOR_AT = 1e9  # times the steps so far: no curve falls any more there
-MAX_REMEMBERED = 1 << 12  # forecasts: several times the trials that run at once
+MIN_POINTS = 6  # With fewer points, a curve of three or four parameters fits everything.
+CONVERGED = 0.05  # At convergence, this share of the fall from the first loss to the curve's floor may be missing.
+MIN_FALL = 3.0  # A curve has to fall by so many standard deviations of the losses around it: less may be noise.
+FLOOR_AT = 1e9  # No curve falls any more at so many times the steps so far.
+MAX_REMEMBERED = 1 << 12  # The number of forecasts is several times the trials that run at once.
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)

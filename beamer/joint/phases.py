@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-DELAYS = 8  # that are tried, none among them
-ITERATIONS = 8  # over which coflows are taken to keep their phases: later ones have drifted
+DELAYS = 8  # So many delays are tried, including none.
+ITERATIONS = 8  # Coflows are taken to keep their phases over so many iterations: later ones have drifted.
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from beamer.joint.network_aware import NetworkAware
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 
-MAX_TRIED_NODES = 32  # nodes from which the others of a trial are looked for
+MAX_TRIED_NODES = 32  # A trial's other nodes are looked for from at most so many nodes.
 
 
 class LinkAware(NetworkAware):
@@ -77,7 +77,7 @@ def _chosen(
     counts = sorted((count for _, count in grant.gpus), reverse=True)
     granted = set(dict(grant.gpus))
     starts = [node for node, gpus in free.items() if gpus >= counts[0]]
-    starts.sort(key=lambda node: node not in granted)  # of equals, where the policy has placed it
+    starts.sort(key=lambda node: node not in granted)  # Of equal nodes, those where the policy has placed the job come first.
     candidates = []
     for start in starts[:MAX_TRIED_NODES]:
         nodes = _nearest(start, counts, free, granted, footprints.fabric)

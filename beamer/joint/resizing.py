@@ -18,7 +18,7 @@ from beamer.network.fabric import Fabric
 from beamer.network.job import job_spec
 from beamer.studies.model import Profile, Worker
 
-MAX_REMEMBERED = 1 << 14  # synchronisations, of about 200 bytes
+MAX_REMEMBERED = 1 << 14  # remembered synchronisations, of about 200 bytes each
 
 Counts = tuple[tuple[str, int], ...]
 """GPUs by node, in the order of the ranks."""

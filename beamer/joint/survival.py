@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import floor, inf, isfinite, log, sqrt
 
 import numpy as np
-import scipy  # type: ignore[import-untyped]  # which loads scipy.special once it is used: that takes a while
+import scipy  # type: ignore[import-untyped]  # SciPy loads scipy.special at its first use, as that takes a while.
 
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Report
@@ -25,10 +25,11 @@ from beamer.studies.model import Rung, trial_key
 from beamer.studies.records import StudyRecord
 from beamer.studies.tracker import Tracker
 
-MIN_REPORTS = 6  # below it a curve of three or four parameters fits everything
-REPORT_GROWTH = 1.2  # of a trial's reports between two fits: fewer new ones change a curve little, and a fit is costly
-MIN_DEVIATION = 1e-12  # of losses, relative to their range: what is known is told apart all the same
-VALUES = 101  # of a trial's own loss: what a narrow curve beside a wide one makes a step is known to a hundredth
+MIN_REPORTS = 6  # With fewer reports, a curve of three or four parameters fits everything.
+# A trial's reports grow by this factor between two fits: fewer new ones change a curve little, and a fit is costly.
+REPORT_GROWTH = 1.2
+MIN_DEVIATION = 1e-12  # Losses deviate by at least this share of their range, so that known losses are told apart all the same.
+VALUES = 101  # A trial's own loss has so many values: a narrow curve's step beside a wide curve is known to a hundredth.
 
 
 def chances(expected: Sequence[Estimate], kept: int) -> Floats:
@@ -63,7 +64,7 @@ def _chance(value: Floats, deviation: Floats, i: int, kept: int) -> float:
     own = value[i] + deviation[i] * _quantiles()
     others = np.arange(len(value)) != i
     below = scipy.special.ndtr((own[:, None] - value[others]) / deviation[others])
-    fewer = np.zeros((len(own), kept))  # by value: the chances that 0, 1, ... of the others so far are below
+    fewer = np.zeros((len(own), kept))  # by value, the chances that 0, 1, ... of the others so far are below
     fewer[:, 0] = 1.0
     for is_below in below.T:
         moved = fewer * is_below[:, None]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from beamer.network.policy import Order, Tier
 
-SEPARATION = 4  # moved jobs that telling two jobs of the most urgent tier apart is worth
+SEPARATION = 4  # Telling two jobs of the most urgent tier apart is worth so many moved jobs.
 
 
 def assign_classes(order: Order, queues: int, current: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -33,7 +33,7 @@ def _least_moves(tiers: Sequence[Tier], queues: int, current: Mapping[str, int],
     for number, tier in enumerate(tiers):
         groups += [(number, (key,)) for key in tier.jobs] if tier.divisible else [(number, tier.jobs)]
     move = 1 + queues * len(groups)
-    costs = [0.0] * queues  # of the groups so far, by the class of the last one
+    costs = [0.0] * queues  # costs of the groups so far, by the class of the last one
     reached_from: list[list[int]] = []
     for position, (number, keys) in enumerate(groups):
         same_tier = position > 0 and groups[position - 1][0] == number

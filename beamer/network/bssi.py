@@ -13,8 +13,9 @@ import numpy as np
 from beamer.network.arrays import Floats, Ints
 from beamer.network.kernels import bssi
 
-SWAP_PASSES = 3  # over the neighbours of an order of few items; of many, one is enough to wait for
-MAX_MOVED_ITEMS = 16  # items up to which every move of one is tried: n^2 moves, each evaluated anew
+# An order of few items has so many passes over its neighbours; with many items, one pass is enough to wait for.
+SWAP_PASSES = 3
+MAX_MOVED_ITEMS = 16  # Every move of one item is tried up to so many items: n^2 moves, each evaluated anew.
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,10 @@ from beamer.network.arrays import Floats, Ints
 from beamer.network.policy import Order
 from beamer.network.snapshot import JobColumns, Snapshot
 
-MINIMUM = 0.1  # of a link, which the jobs that load it share if all others leave them nothing
-OVERSUBSCRIPTION = 1.5  # of links: 1 costs some percent, 1.25 to 2 do about equally well, on seeds outside the study
-STEP = 0.05  # ceilings are rounded down to powers of 1 + STEP
+MINIMUM = 0.1  # The jobs that load a link share this part of it if all others leave them nothing.
+# Links are oversubscribed by this factor: 1 costs some percent, 1.25 to 2 do about equally well, on seeds outside the study.
+OVERSUBSCRIPTION = 1.5
+STEP = 0.05  # Ceilings are rounded down to powers of 1 + STEP.
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class Ceilings:
         users = np.zeros(len(snapshot.capacity_bps))
         for load in loads.values():
             users[load.link] += 1
-        free = np.full(len(users), self.oversubscription)  # of each link, by all jobs so far
-        left = free.copy()  # by those in `sharing` so far
+        free = np.full(len(users), self.oversubscription)  # share of each link that all jobs so far leave
+        left = free.copy()  # share of each link that the jobs in `sharing` so far leave
         shares: dict[str, float] = {}
         for tier in order:
             for together in [(key,) for key in tier.jobs] if tier.divisible else [tier.jobs]:

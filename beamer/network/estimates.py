@@ -20,11 +20,12 @@ from beamer.network.traffic_measurement import TOLERANCE, AttemptMeasurement
 from beamer.studies.model import Profile, split_key
 from beamer.studies.records import AttemptRecord
 
-CONTRADICTION = 2.0  # factor between what is declared and measured beyond which the declaration is not used
-CHANGE = 0.1  # share by which a measurement has to differ from the one before to be used, so that events and new orders are few
-LEARNT_DIGITS = 3  # of bytes that were not declared: far finer than `CHANGE`, and alike for trials that are placed alike
+CONTRADICTION = 2.0  # A declaration is not used where it differs from the measurement by more than this factor.
+CHANGE = 0.1  # A measurement must differ from the one before by this share to be used, so that events and new orders are few.
+LEARNT_DIGITS = 3  # Undeclared bytes have so many digits: far finer than `CHANGE`, and alike for trials that are placed alike.
 DECLARABLE = ("sync_bytes", "compute_s")  # fields of a profile that are measured
-RECENT_TRIALS = 64  # of a study, whose median is predicted for others: bounds the time of a decision in a search of thousands
+# The median of so many recent trials of a study is predicted for others, to bound a decision's time in searches of thousands.
+RECENT_TRIALS = 64
 
 
 class Source(StrEnum):

@@ -23,16 +23,18 @@ from beamer.units import ETHERNET_MTU, whole
 from beamer.validation import input_error
 
 MIN_MTU, MAX_MTU = 576, 9216
-MAX_PLANES = 256  # the shadow address of a path has one byte for its plane
+MAX_PLANES = 256  # The shadow address of a path has one byte for its plane.
 
-_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")  # lower case, as switches report it
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")  # Addresses are in lower case, as switches report them.
 
-MAX_RATE_BPS = 10**18  # at which the largest synchronisation takes 8 ms; faster ones would take less than times are exact to
+# At this rate the largest synchronisation takes 8 ms; at faster ones it would take less than times are exact to.
+MAX_RATE_BPS = 10**18
 
-_Whole = Annotated[int, Strict(), BeforeValidator(whole)]  # 20 or 1e9; it is strict, or "20" and true would pass for numbers
+# A value may be 20 or 1e9; it is strict, as "20" and true would otherwise pass for numbers.
+_Whole = Annotated[int, Strict(), BeforeValidator(whole)]
 Number = Annotated[_Whole, Field(ge=1)]
-DatapathId = Annotated[_Whole, Field(ge=1, lt=2**64)]  # OpenFlow's
-PortNumber = Annotated[_Whole, Field(ge=1, le=0xFFFFFF00)]  # OFPP_MAX
+DatapathId = Annotated[_Whole, Field(ge=1, lt=2**64)]  # OpenFlow's range of identifiers
+PortNumber = Annotated[_Whole, Field(ge=1, le=0xFFFFFF00)]  # The limit is OpenFlow's OFPP_MAX.
 Rate = Annotated[_Whole, Field(ge=1, le=MAX_RATE_BPS)]
 
 
@@ -203,7 +205,7 @@ class Fabric:
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str, int], tuple[int, ...]]:
-        return {}  # a cache
+        return {}  # The dictionary is a cache.
 
     def _transits(self, node: str, destination: str) -> bool:
         return node == destination or node not in self.host

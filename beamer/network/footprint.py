@@ -19,7 +19,7 @@ from beamer.network.job import JobSpec
 from beamer.studies.model import Worker
 from beamer.units import frame_bytes
 
-MAX_REMEMBERED = 1 << 15  # footprints, of about 1 kB: several times the jobs that run at once
+MAX_REMEMBERED = 1 << 15  # So many footprints, of about 1 kB each, are several times the jobs that run at once.
 
 PathOf = Callable[[str, str], tuple[int, ...]]
 """(source host, destination host) -> the links between them, as positions in `fabric.links`; empty on one host."""
@@ -84,7 +84,7 @@ class _PhaseUse:
     def loads(self, weigh: Weigh) -> dict[int, float]:
         """Return the load on each link, one transfer's added to the others'."""
         weight = {link: weigh(self.size_bytes, link) for link in self.transfers}
-        most: dict[float, int] = {}  # transfers on a link, by what each loads it with: links have few different rates
+        most: dict[float, int] = {}  # the most transfers on a link, by what each loads it with; links have few different rates
         for link, count in self.transfers.items():
             most[weight[link]] = max(count, most.get(weight[link], 0))
         sums = {one: list(accumulate(repeat(one, count))) for one, count in most.items()}

@@ -20,13 +20,16 @@ Point = tuple[float, float]
 Forecast = Callable[[tuple[Point, ...]], float | None]
 """Losses so far -> the step at which the trial will have stopped improving, None where they do not tell."""
 
-POINT_GROWTH = 1.05  # of the steps between two points: they grow as the logarithm of the steps, and forecasts are as rare
-FIT_GROWTH = 1.2  # of a trial's points between two forecasts: fewer new ones change a curve little, and a fit is costly
-FIT_STEPS = 2.0  # growth of its steps that is enough for one, too: a fifth of many points are many times the steps
-MAX_PERIOD_FITS = 4  # in a period, of 8 ms on average: a decision makes those of two periods at most
-FIT_PERIOD_S = 0.5  # by the events' times; progress makes decisions no more often
-RECENT_ENDS = 20  # of a study's trials, whose forecasts' errors are shown
-JUDGED_AT = 0.5  # share of a trial's steps after which its forecast is judged: later ones cannot be far off
+# The steps grow by this factor between two points: points grow as the logarithm of the steps, and forecasts are as rare.
+POINT_GROWTH = 1.05
+# A trial's points grow by this factor between two forecasts: fewer new ones change a curve little, and a fit is costly.
+FIT_GROWTH = 1.2
+# Growth of the steps by this factor is enough for a forecast, too: a fifth of many points are many times the steps.
+FIT_STEPS = 2.0
+MAX_PERIOD_FITS = 4  # A period has at most so many fits, of 8 ms on average; a decision makes those of two periods at most.
+FIT_PERIOD_S = 0.5  # A period is measured by the events' times; progress makes decisions no more often.
+RECENT_ENDS = 20  # The forecasts' errors are shown for so many of a study's latest ended trials.
+JUDGED_AT = 0.5  # A trial's forecast is judged after this share of its steps: later ones cannot be far off.
 
 
 def no_forecast(losses: tuple[Point, ...]) -> float | None:

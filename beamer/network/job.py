@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from beamer.studies.model import Profile, Worker
 
-UNDECLARED_BYTES = (
-    100_000_000  # of a synchronisation that nothing is known of: gradients of 25 million weights in single precision
-)
+# A synchronisation that nothing is known of has the gradients of 25 million weights in single precision.
+UNDECLARED_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)

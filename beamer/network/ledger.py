@@ -39,8 +39,8 @@ from beamer.studies.model import Role, StudyStatus, TrialStatus, by_rank, split_
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
 from beamer.studies.tracker import Ledger, Tracker, is_new_decision
 
-UNCHANGED_AT_ONCE = 16  # trials that have not changed, which count as one thing done
-TRANSFERS = 32  # of a new synchronisation, which count as one thing done
+UNCHANGED_AT_ONCE = 16  # So many unchanged trials count as one thing done.
+TRANSFERS = 32  # So many transfers of a new synchronisation count as one thing done.
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class NetworkLedger(Ledger):
             case AttemptStarted(trial=key, workers=workers, profile=profile):
                 check_on_fabric(job_spec(split_key(key)[1], by_rank(workers), profile), self.fabric)
             case WorkerAttached(trial=key) if key in tracker.trials:
-                # It brings an attempt back that was taken for lost, perhaps since the fabric has changed.
+                # The event brings back an attempt that was taken for lost, and the fabric may have changed since.
                 trial = tracker.trials[key]
                 if trial.attempt is not None and trial.status is not TrialStatus.RUNNING:
                     check_on_fabric(job_spec(trial.name, trial.attempt.workers, trial.attempt.profile), self.fabric)
@@ -131,7 +131,7 @@ class NetworkLedger(Ledger):
             case Planned():
                 self._decision = event
             case PlanChanged():
-                assert self._decision is not None  # as was checked
+                assert self._decision is not None  # The event was checked before.
                 self._decision = event.applied_to(self._decision)
 
     def begin_anew(self, study: str) -> None:
@@ -288,7 +288,7 @@ def _study_view(study: StudyRecord, jobs: Iterable[WaitedJob]) -> StudyView:
     for stage, job in jobs:
         if stage is None:
             name = split_key(job.key)[1]
-            alone.append(StageView(f"trial:{name}", (job,), math.inf, barrier=False))  # no stage is named so
+            alone.append(StageView(f"trial:{name}", (job,), math.inf, barrier=False))  # No stage has a name of this form.
         else:
             together[stage].append(job)
     stages = tuple(StageView(name, tuple(found), study.stages[name].registered_s) for name, found in together.items() if found)

@@ -32,7 +32,7 @@ Owner = TypeVar("Owner", bound=Hashable)
 REPORT_LIMITS_OF_VERSION_1 = ReportLimits(message_bytes=1024 * 1024, connections=4096, leases=1024, ports=1024, classes=64)
 """What a controller of 0.1.0 takes unless its site has set other limits: it does not say so."""
 
-_SHRINK = 0.9  # by which a part is cut shorter than its length suggests, as its entries differ in length
+_SHRINK = 0.9  # A part is cut shorter by this factor than its length suggests, as its entries differ in length.
 _PARTS: Mapping[type[Message], Mapping[str, str]] = {
     Workers: {"refused": "leases", "gone": "leases", "leases": "leases"},
     Connections: {"unmatched_bytes": "connections", "connections": "connections"},
@@ -126,7 +126,8 @@ def fair_shares(wanted: Mapping[Owner, int], limit: int) -> dict[Owner, int]:
     """Return how many of `limit` places each owner has, so that nobody has fewer for another's sake who has more."""
     shares: dict[Owner, int] = {}
     left = limit
-    for place, (owner, count) in enumerate(sorted(wanted.items(), key=lambda entry: entry[1])):  # equal ones in their order
+    # Equal counts keep their order.
+    for place, (owner, count) in enumerate(sorted(wanted.items(), key=lambda entry: entry[1])):
         shares[owner] = min(count, left // (len(wanted) - place))
         left -= shares[owner]
     return shares

@@ -10,8 +10,9 @@ from types import MappingProxyType
 
 from beamer.errors import InputError
 
-QUEUES = 8  # HTB knows priorities 0 to 7
-UNREGISTERED_SHARE = 0.1  # of a port's rate: managed classes must not starve what is not registered, logins and controllers too
+QUEUES = 8  # HTB knows priorities 0 to 7.
+# Managed classes leave this share of a port's rate, or they would starve what is not registered, logins and controllers too.
+UNREGISTERED_SHARE = 0.1
 
 
 def check_queues(queues: int) -> int:

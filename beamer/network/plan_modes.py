@@ -45,7 +45,7 @@ class ByClasses(PlanMode):
 
     def of_loading(self, order: Order, snapshot: Snapshot, queues: int) -> dict[str, JobPlan]:
         """Give every job a class and none a cap."""
-        plans = [JobPlan(klass) for klass in range(queues)]  # of which most of thousands of jobs have the same
+        plans = [JobPlan(klass) for klass in range(queues)]  # Most of thousands of jobs share one of these plans.
         return {key: plans[klass] for key, klass in _classes(order, snapshot, queues).items()}
 
 

@@ -24,10 +24,10 @@ from beamer.studies.model import MAX_RANK, Process
 from beamer.studies.registration import check_process
 from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
 
-MAX_GENERATION = 2**53  # decisions; one every 2 ms for half a million years, and exact in JSON
+MAX_GENERATION = 2**53  # A decision every 2 ms reaches this number in half a million years, and it is exact in JSON.
 MAX_COUNT = 2**63 - 1  # bytes and packets: the kernel's counters, as far as they fit a signed 64-bit integer
-MAX_TEXT_CHARACTERS = 16 * 1024  # characters of an error or a reason: a traceback
-MAX_KEY_CHARACTERS = 127  # characters of a trial's key, a study's and a trial's name of 63 with a slash between them
+MAX_TEXT_CHARACTERS = 16 * 1024  # characters of an error or a reason; a traceback fits
+MAX_KEY_CHARACTERS = 127  # A trial's key has a study's and a trial's name, of 63 characters each, with a slash between them.
 MAX_UNIX_S = 2.0**33  # the year 2242
 
 Generation = Annotated[int, Strict(), Field(ge=0, le=MAX_GENERATION)]
@@ -64,7 +64,7 @@ def check_connection(connection: Connection) -> Connection:
     return connection
 
 
-@lru_cache(maxsize=4096)  # hosts' addresses, which come again with every report
+@lru_cache(maxsize=4096)  # The same hosts' addresses come again with every report.
 def _is_address(text: str) -> bool:
     try:
         ip_address(text)
@@ -75,7 +75,7 @@ def _is_address(text: str) -> bool:
 
 def check_leased(process: Process) -> Process:
     """Return a process if its numbers are such as a machine has. Raises `InputError`."""
-    if process.pid > 1:  # one that is 0 or 1 is reported back as not attached, see `controller.liveness.leases`
+    if process.pid > 1:  # A process number of 0 or 1 is reported back as not attached, see `controller.liveness.leases`.
         check_process(process)
     return process
 

@@ -10,8 +10,8 @@ from beamer.network.arrays import Floats
 from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.snapshot import JobColumns, Snapshot
 
-POLLS_PER_IDLE_TIME = 20  # the interval is this part of the time since the last release, so that polls grow as its logarithm
-ROUNDING = 1e-9  # share of a number of bits by which what a coflow has sent, a sum over its flows, may be off
+POLLS_PER_IDLE_TIME = 20  # The interval is this part of the time since the last release, so that polls grow as its logarithm.
+ROUNDING = 1e-9  # The number of bits that a coflow has sent, a sum over its flows, may be off by this share.
 
 
 class Ranking(NetworkPolicy[Stateless]):

@@ -12,10 +12,11 @@ import numpy as np
 
 from beamer.network.arrays import Floats, Ints
 
-PREFERENCE = 1e-3  # of progress in earlier intervals, relative to the objective: less than the solver's tolerance is ignored
-MIN_GAIN = 1e-3  # share of the objective that an exchange has to gain, so that the preference decides on none
-TINY = 1e-7  # of all seconds in a plan: what is less is nothing, as the solver's tolerance is not much finer
-MIN_INTERVAL_S = 0.01  # of the first interval: ends that are nearer count as one
+# Progress in earlier intervals counts with this share of the objective; less than the solver's tolerance is ignored.
+PREFERENCE = 1e-3
+MIN_GAIN = 1e-3  # An exchange has to gain this share of the objective, so that the preference decides on none.
+TINY = 1e-7  # Less than this share of all seconds in a plan is nothing, as the solver's tolerance is not much finer.
+MIN_INTERVAL_S = 0.01  # The first interval is at least so long: ends that are nearer count as one.
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +97,7 @@ def planned(demand: Demand, order: Ints) -> RatePlan | None:
     Variables are the length of the interval before each end, and each job's progress in the intervals between the end of the
     stage before its own and that of its own. No job progresses faster than alone, no link carries more than it can.
     """
-    from scipy.optimize import linprog  # type: ignore[import-untyped]  # takes a second to import
+    from scipy.optimize import linprog  # type: ignore[import-untyped]  # The import takes a second.
     from scipy.sparse import coo_array  # type: ignore[import-untyped]
 
     events, jobs = len(order), len(demand.seconds)
@@ -104,7 +105,8 @@ def planned(demand: Demand, order: Ints) -> RatePlan | None:
     start, due = demand.windows(order)
     of, interval = _each(start, due)
     progress = events + np.arange(len(of))
-    first = events + np.concatenate(([0], np.cumsum(due - start + 1)))[:-1] - start  # plus an interval: a job's variable
+    # A job's entry plus an interval is the job's variable.
+    first = events + np.concatenate(([0], np.cumsum(due - start + 1)))[:-1] - start
     user = np.repeat(np.arange(jobs), np.diff(demand.first))
     entry, at = _each(start[user], due[user])
     carried, row = np.unique(demand.link[entry] * events + at, return_inverse=True)

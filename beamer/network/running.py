@@ -87,7 +87,7 @@ class KeptStudies:
                 kept.jobs.pop(trial_key(study, name), None)
             case FellSilent(stage=str()):
                 pass
-            case TrialEnded(trial=key) if not is_measured:  # others' traffic is predicted from what was measured
+            case TrialEnded(trial=key) if not is_measured:  # Other jobs' traffic is predicted from what was measured.
                 kept.jobs.pop(key, None)
             case Measured():
                 kept.jobs.clear()

@@ -20,15 +20,18 @@ from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
 
-TOLERANCE = 0.2  # share of a window's bytes that may be uncertain: at one reading a second, windows of steady traffic last 5 s
-MIN_WINDOWS = 2  # that make a measurement: one alone may hold an evaluation, a checkpoint, a pause
-RECENT_WINDOWS = 5  # whose median is measured
-SILENT_RANK_S = 10.0  # after which a rank is measured without: ten readings missed
-MIN_PACE_S = 5.0  # of a window of a job that sends nothing between hosts: against the jitter of reports
-UNREPORTED_S = 60.0  # without progress after which bytes are compared with the declaration: steps last seconds
-UNREPORTED_SYNCS = 10_000  # declared ones: an honest trial of ten steps a second may report every quarter of an hour
-UNREPORTED_SYNC_BYTES = 10_000  # that a synchronisation counts at least: heartbeats of a job that declares none are no lie
-REFERENCE_BYTES = 1_000_000_000  # for which loads are worked out, as they are proportional: large against rounding
+TOLERANCE = 0.2  # This share of a window's bytes may be uncertain: at one reading a second, windows of steady traffic last 5 s.
+MIN_WINDOWS = 2  # A measurement takes so many windows: one alone may hold an evaluation, a checkpoint, a pause.
+RECENT_WINDOWS = 5  # The measurement is the median of so many recent windows.
+SILENT_RANK_S = 10.0  # A rank that is silent for so long, ten missed readings, is left out of the measurement.
+MIN_PACE_S = 5.0  # A window of a job that sends nothing between hosts is at least so long, against the jitter of reports.
+UNREPORTED_S = 60.0  # After so long without progress, bytes are compared with the declaration; steps last seconds.
+# So many declared ones may go unreported: an honest trial of ten steps a second may report every quarter of an hour.
+UNREPORTED_SYNCS = 10_000
+# A synchronisation counts with at least so many bytes: heartbeats of a job that declares none are no lie.
+UNREPORTED_SYNC_BYTES = 10_000
+# Loads are worked out for so many bytes, as they are proportional; the number is large against rounding.
+REFERENCE_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ class AttemptMeasurer:
 
     def __init__(self, pattern: TrafficPattern) -> None:
         self.pattern = pattern
-        self._seen: dict[int, dict[int, int]] = {}  # what each rank has sent, by the rank that it counts for
+        self._seen: dict[int, dict[int, int]] = {}  # bytes that each rank has sent, by the rank that it counts for
         self._last: dict[int, _Reading] = {}
         self._start: _Boundary | None = None
         self._pending: _Boundary | None = None
@@ -220,11 +223,11 @@ class AttemptMeasurer:
         if self.pattern.loads:
             if (start.uncertain_bytes + end.uncertain_bytes) / 2 > TOLERANCE * sent:
                 return
-            if sent > 0:  # what is not seen to send anything tells nothing of what it sends
+            if sent > 0:  # A job that is not seen to send anything tells nothing of what it sends.
                 per_byte = sum(self.pattern.sent_bytes[rank] for rank in end.before)
                 sync_bytes = sent / steps / per_byte
                 self._sync_bytes = [*self._sync_bytes, sync_bytes][-RECENT_WINDOWS:]
-                # As it would be without its cap, or what the cap makes it wait would pass for computing.
+                # The time is that without the cap, as waiting for the cap would otherwise pass for computing.
                 alone_s = self.pattern.gamma_s * sync_bytes
                 held_s = alone_s / max(start.cap_share, end.cap_share) - alone_s
                 iteration_s = max(iteration_s - held_s, alone_s)
@@ -233,7 +236,7 @@ class AttemptMeasurer:
         self._start = end
         if sent > 0 or not self.pattern.loads:
             self._iterations_s = [*self._iterations_s, iteration_s][-RECENT_WINDOWS:]
-            # The shortest of all, not of the recent ones: a job that is served late iterates slowly, would so look as if it
-            # computed long, go first for it, and look fast again.
+            # The shortest of all medians counts, not of the recent ones: a job that is served late iterates slowly. It would so
+            # look as if it computed long, go first for it, and look fast again.
             if len(self._iterations_s) >= MIN_WINDOWS:
                 self._shortest_s = min(self._shortest_s, median(self._iterations_s))

@@ -32,7 +32,7 @@ class TrialMeasurements:
         for worker in workers:
             if worker.job not in local:
                 local[worker.job] = self._ranks(worker.job, agent)
-            # A rank that has moved may still be in a report of the host that it was on.
+            # A rank that has moved may still be in a report of its former host.
             if worker.rank not in local[worker.job]:
                 continue
             if meter := self._meter(worker.job):

@@ -55,12 +55,12 @@ class Routes:
         self.fabric = fabric
         self._alive = fabric
         self._link = tuple(range(len(fabric.links)))
-        acknowledging = (ETHERNET_HEADER + TCP_HEADERS) / (2 * frame)  # a receiver acknowledges every second segment
+        acknowledging = (ETHERNET_HEADER + TCP_HEADERS) / (2 * frame)  # A receiver acknowledges every second segment.
         self._weight = 1 + acknowledging if acknowledgements else 1.0
         self._known: dict[tuple[str, str, int], tuple[int, ...]] = {}
         self._number: dict[tuple[int, ...], int] = {}
         self._caps = caps
-        self._senders: list[dict[str, int]] = []  # by job: the link of its own that each host has
+        self._senders: list[dict[str, int]] = []  # by job, the link that each host has for it alone
         self._links = len(fabric.links)
         self._rate_of = {link.src: float(link.rate_bps) for link in fabric.links if link.src in fabric.host}
 

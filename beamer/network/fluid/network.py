@@ -36,7 +36,8 @@ from beamer.network.kernels.state import (
 )
 from beamer.network.snapshot import CoflowColumns, JobColumns
 
-WITHOUT_ORDER = (Mode.SHARING, Mode.SPLIT)  # the order inside a group does not matter, nor do jobs that have ended
+# The order inside a group does not matter in these modes, nor do jobs that have ended.
+WITHOUT_ORDER = (Mode.SHARING, Mode.SPLIT)
 
 
 class FluidEvent(IntEnum):
@@ -57,15 +58,15 @@ class FluidNetwork:
         self._allocator = allocator
         self._order = np.zeros(0, np.int64)
         self._counted = np.zeros(0)  # bits of each flow that links have been credited with
-        self._shared = len(capacity)  # links; those that follow belong to a sender of a job each, and hold it to its cap
-        self._sender_first = np.zeros(1, np.int64)  # among those, by job
+        self._shared = len(capacity)  # Further links belong to one sender of a job each, and hold it to its cap.
+        self._sender_first = np.zeros(1, np.int64)  # first of the senders' links, by job
         self._sender_rate = np.zeros(0)
         self._sender_most = np.zeros(0)
         links = np.zeros(len(capacity), LINK)
         links["capacity"] = capacity
         now = np.zeros(1, NOW)
         now["s"] = now_s
-        now["lists_ends"] = allocator.mode in WITHOUT_ORDER  # those that change many rates at once
+        now["lists_ends"] = allocator.mode in WITHOUT_ORDER  # These allocators change many rates at once.
         self._world = _world(
             links,
             np.zeros(0, HOP),

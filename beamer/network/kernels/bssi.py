@@ -25,8 +25,8 @@ import numpy as np
 from beamer.network.arrays import Floats, Ints
 from beamer.network.kernels.jit import kernel
 
-BLOCK = 64  # totals per block maximum
-MIN_IMPROVEMENT = 1e-9  # relative, above what rounding makes of equal orders
+BLOCK = 64  # A block maximum covers so many totals.
+MIN_IMPROVEMENT = 1e-9  # The least relative improvement is above what rounding makes of equal orders.
 
 
 @kernel
@@ -35,7 +35,8 @@ def pool(group: Ints, groups: int, first: Ints, link: Ints, seconds: Floats, lin
     pooled_first = np.zeros(groups + 1, np.int64)
     pooled_link = np.empty(len(link), np.int64)
     pooled = np.empty(len(link))
-    entry_of = np.full(links, -1, np.int64)  # of each link, the latest; from before `start` it belongs to an earlier group
+    # the latest entry of each link; an entry before `start` belongs to an earlier group
+    entry_of = np.full(links, -1, np.int64)
     entries = 0
     row = 0
     for g in range(groups):
@@ -83,7 +84,8 @@ def sequence(weights: Floats, first: Ints, link: Ints, seconds: Floats, critical
                 load[end[link[e]]] = seconds[e]
                 end[link[e]] += 1
     blocks = (links + count + BLOCK - 1) // BLOCK
-    block_max = np.zeros(blocks)  # at least the largest total of each block: totals only decrease, so old maxima are bounds
+    # A bound is at least the largest total of its block: totals only decrease, so old maxima are bounds.
+    block_max = np.zeros(blocks)
     for p in range(links + count):
         block_max[p // BLOCK] = max(block_max[p // BLOCK], total[p])
     weight = weights.copy()
@@ -103,7 +105,7 @@ def sequence(weights: Floats, first: Ints, link: Ints, seconds: Floats, critical
             continue
         if total[p] <= 0.0:
             break
-        # 3. Select, and 4. scale; on a private link there is one user, and nothing to scale.
+        # 3. Select, and 4. scale; a private link has one user, and nothing to scale.
         if p >= links:
             last = p - links
             scale = weight[last] / critical[last]
@@ -135,7 +137,7 @@ def sequence(weights: Floats, first: Ints, link: Ints, seconds: Floats, critical
             total[q] -= seconds[e]
             users[q] -= 1
             if users[q] == 0:
-                total[q] = 0.0  # exactly, whatever rounding has left
+                total[q] = 0.0  # The total is set exactly, as rounding may have left a rest.
         total[links + last] = 0.0
         ordered[last] = True
         free -= 1
@@ -187,7 +189,7 @@ def swap_neighbours(
         swapped = False
         for k in range(len(order) - 1):
             value = np.zeros(2)
-            for swap in range(2):  # the two as they are, then exchanged
+            for swap in range(2):  # The pair is tried as it is, then exchanged.
                 one, other = order[k + swap], order[k + 1 - swap]
                 value[swap] += weights[one] * _end(first, link, seconds, critical, served, neighbour, one)
                 for e in range(first[one], first[one + 1]):

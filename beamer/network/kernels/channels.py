@@ -14,7 +14,7 @@ from beamer.network.kernels.jit import any_order, inner, unsigned
 from beamer.network.kernels.state import World
 
 NEVER = 1e300  # seconds
-BLOCK = 64  # channels, of whose listed ends the first is kept
+BLOCK = 64  # A block has so many channels; the first of their listed ends is kept.
 OUTDATED = -1.0  # seconds
 COMPLETION_TOLERANCE = 1e-9  # share of a flow's size that rounding may leave unserved
 
@@ -114,7 +114,7 @@ def enter(w: World, f: int, bits: float) -> None:
     set_top(w, c, meld(w.motion, ch.top, f))
     ch.count += 1
     if ch.rate > 0.0:
-        queue_end(w, c)  # it may end before those already in the channel
+        queue_end(w, c)  # The flow may end before those already in the channel.
 
 
 @inner

@@ -62,7 +62,7 @@ def start(w: World, j: int, after: float) -> None:
         for f in range(w.phases[p].flow_first, w.phases[p].flow_end):
             idle = idle and not w.flows[f].moves
     if idle:
-        job.done = job.iterations - 1  # skip iterations of no duration, or as many would have to be run one after another
+        job.done = job.iterations - 1  # Iterations of no duration are skipped, as each would have to be run after the other.
     _iterate(w, unsigned(j), w.now[0].s + after)
 
 
@@ -96,7 +96,7 @@ def kill(w: World, j: int) -> None:
     phase = w.phases[job.phase]
     for f in range(phase.flow_first, phase.flow_end):
         flow = w.flows[f]
-        if flow.moves:  # credit links now, as this phase will never be complete
+        if flow.moves:  # Links are credited now, as this phase will never be complete.
             moved = w.motion[f].size - (bits_left(w, f) if flow.active else 0.0)
             for h in range(flow.hop_first, flow.hop_end):
                 w.links[w.hops[h].link].moved += w.hops[h].use * moved
@@ -237,7 +237,7 @@ def run(
         at = next_s(w)
         if at >= NEVER and until >= NEVER:
             return 0
-        if at > until + SIMULTANEOUS * until:  # by the tolerance, so that what ends at `until` is not left to the next call
+        if at > until + SIMULTANEOUS * until:  # The tolerance keeps what ends at `until` from being left to the next call.
             w.now[0].s = max(until, w.now[0].s)
             return 0
         w.now[0].s = max(at, w.now[0].s)
@@ -303,7 +303,7 @@ def observe(w: World, chosen: Ints, left: Floats, sent: Floats, longest: Floats,
         sent[i] = 0.0
         longest[i] = 0.0
         if job.in_flight > 0:
-            # The phase in flight: what its active flows have left, here and by link.
+            # The phase in flight counts with what its active flows have left, here and by link.
             phase = w.phases[job.phase]
             for f in range(phase.flow_first, phase.flow_end):
                 flow = w.flows[f]
@@ -317,7 +317,7 @@ def observe(w: World, chosen: Ints, left: Floats, sent: Floats, longest: Floats,
                             pair = entry + w.hops[h].load - job.load_first
                             seconds[pair] += bits * w.hops[h].use / w.links[w.hops[h].link].capacity
             sent[i] -= left[i]
-            # The phases to come: everything.
+            # The phases to come count in full.
             for p in range(job.phase + 1, job.phase_end):
                 for f in range(w.phases[p].flow_first, w.phases[p].flow_end):
                     for h in range(w.flows[f].hop_first, w.flows[f].hop_end):

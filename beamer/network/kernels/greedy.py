@@ -23,7 +23,7 @@ from beamer.network.kernels.jit import inner, unsigned
 from beamer.network.kernels.state import World
 
 EXHAUSTED = 1e-12  # share of a link's capacity below which nothing is free
-NO_LINK = -1  # no link is known to block an entry
+NO_LINK = -1  # No link is known to block such an entry.
 
 
 @inner
@@ -74,7 +74,7 @@ def allocate(w: World, order: Ints) -> None:
             flow = w.flows[f]
             if not flow.active:
                 continue
-            # The least that is free on its path.
+            # The rate is the least that is free on the flow's path.
             rate = NEVER
             for h in range(flow.hop_first, flow.hop_end):
                 link = w.links[w.hops[h].link]
@@ -82,7 +82,7 @@ def allocate(w: World, order: Ints) -> None:
                     rate = 0.0
                     break
                 rate = min(rate, link.free / w.hops[h].use)
-            # Take it.
+            # The flow takes it on each link.
             if rate > 0.0:
                 for h in range(flow.hop_first, flow.hop_end):
                     link = w.links[w.hops[h].link]
@@ -179,13 +179,14 @@ def _may_gain(w: World, number: int, at: int) -> bool:
 def _queue_next(w: World, number: int, key: float) -> None:
     """Queue the next flow of link `number` after `key` that the change there can concern."""
     link = w.links[number]
-    if link.delta > 0.0:  # less is free: of the flows behind, only those that have a rate can lose it
+    if link.delta > 0.0:  # Less is free: of the flows behind, only those that have a rate can lose it.
         for at in range(link.first, link.first + link.carriers):
             if w.carriers[at].key > key:
                 link.cursor = w.carriers[at].flow
                 push(w.queue, number, w.carriers[at].key)
                 return
-    elif link.delta < 0.0:  # more is free: binary search for the first entry after `key`, then the first that may gain
+    elif link.delta < 0.0:
+        # More is free: a binary search finds the first entry after `key`, and a scan the first that may gain.
         low, high = link.first, link.first + link.size
         while low < high:
             middle = (low + high) >> 1
@@ -228,7 +229,7 @@ def _recompute(w: World, f: int) -> None:
 @inner
 def sweep(w: World) -> None:
     """Bring the rates up to date with the flows that have started and ended, in the phases that the module describes."""
-    links = len(w.links)  # items of the queue: links below it, flows from it on
+    links = len(w.links)  # In the queue, numbers below this are links, the others flows.
     for i in range(w.now[0].changes):
         f = w.changed[i] if w.changed[i] >= 0 else ~w.changed[i]
         push(w.queue, unsigned(links + f), w.motion[f].key)

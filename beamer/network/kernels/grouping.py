@@ -21,7 +21,7 @@ def rearrange(w: World, order: Ints) -> None:
         for p in range(job.phase_first, job.phase_end):
             for f in range(w.phases[p].flow_first, w.phases[p].flow_end):
                 if w.flows[f].active:
-                    w.motion[f].finish = bits_left(w, f)  # while channels are as they were
+                    w.motion[f].finish = bits_left(w, f)  # The bits left are taken while the channels are as they were.
     c = group = -1
     before = np.int64(0)
     for i in np.argsort(groups, kind="mergesort"):
@@ -36,7 +36,8 @@ def rearrange(w: World, order: Ints) -> None:
                     continue
                 path = w.motion[f].path
                 at = w.channel_of[path]
-                if not (w.groups[group].channel_first <= at <= c and w.path_of[at] == path):  # else of another group
+                # The path's known channel may be of another group.
+                if not (w.groups[group].channel_first <= at <= c and w.path_of[at] == path):
                     c += 1
                     at = c
                     w.channel_of[path] = c

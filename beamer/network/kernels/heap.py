@@ -124,7 +124,7 @@ def meld(motion: Records, one: int, other: int) -> int:
     if motion[other].finish < motion[one].finish or (motion[other].finish == motion[one].finish and other < one):
         one, other = other, one
     root = node = one
-    while True:  # merge along the right spines, exchanging the children of every node on the way
+    while True:  # The heaps merge along the right spines, and every node on the way exchanges its children.
         down = motion[node].right
         motion[node].right = motion[node].left
         if down < 0:

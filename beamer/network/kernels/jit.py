@@ -12,7 +12,8 @@ from numba.core.event import Event, Listener, register
 
 from beamer.compilation import COMPILATION
 
-UNCOUNTED: dict[str, Any] = {"_nrt": False}  # undocumented, but numba's own kernels are compiled so; constraints.txt pins it
+# The flag is undocumented, but numba compiles its own kernels so; constraints.txt pins numba.
+UNCOUNTED: dict[str, Any] = {"_nrt": False}
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -44,7 +45,7 @@ def unsigned(number: int) -> int:
 
     A function is compiled anew for each type of its arguments: kernels pass positions on in this one.
     """
-    return np.uint32(number)  # type: ignore[return-value]  # kernels see an integer
+    return np.uint32(number)  # type: ignore[return-value]  # Kernels see an integer.
 
 
 def _forget_other_sources(folder: Path) -> None:
@@ -52,7 +53,7 @@ def _forget_other_sources(folder: Path) -> None:
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
     cache = folder / "__pycache__"
     stamp = cache / "sources.sha256"
-    with suppress(OSError):  # where nothing can be written, nothing was kept here
+    with suppress(OSError):  # Where nothing can be written, nothing was kept.
         if stamp.exists() and stamp.read_text() == digest:
             return
         for compiled in [*cache.glob("*.nbi"), *cache.glob("*.nbc")]:
@@ -73,5 +74,5 @@ class _CompilationListener(Listener):
         COMPILATION.end()
 
 
-register("numba:compile", _CompilationListener())  # type: ignore[no-untyped-call]  # numba has no types there
+register("numba:compile", _CompilationListener())  # type: ignore[no-untyped-call]  # numba has no types there.
 _forget_other_sources(Path(__file__).parent)

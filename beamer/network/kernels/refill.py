@@ -37,11 +37,11 @@ from beamer.network.kernels.sharing import (
 )
 from beamer.network.kernels.state import Fill, World
 
-SAME = 1e-14  # relative difference of two rates that is rounding
-SAME_SUM = 1e-13  # share of a capacity by which rounding may make two sums of rates differ
-NEAR_FULL = 1e-6  # share of a capacity, far more than rounding of sums of changes comes to
-SMALL = 0.1  # share of what was subtracted, below which a difference is summed up anew
-LESS, MORE = 1, 2  # what a segment has free now
+SAME = 1e-14  # A smaller relative difference of two rates is rounding.
+SAME_SUM = 1e-13  # Rounding may make two sums of rates differ by this share of a capacity.
+NEAR_FULL = 1e-6  # Rounding of sums of changes comes to far less than this share of a capacity.
+SMALL = 0.1  # Below this share of what was subtracted, a difference is summed up anew.
+LESS, MORE = 1, 2  # The bits say whether a segment has less or more free now.
 
 
 @kernel
@@ -233,7 +233,7 @@ def _change(w: World, fill: Fill, c: int) -> None:
         take = fill.takes[w.places[h].at]
         of = fill.segments[w.places[h].segment]
         of.load -= take.flows * given.rate
-        if ch.count > 0:  # or it might have no segment that gives it a rate
+        if ch.count > 0:  # Otherwise the channel might have no segment that gives it a rate.
             of.decided = now.passes
             of.apart = 0
     if ch.count > 0:
@@ -337,7 +337,7 @@ def _level(w: World, fill: Fill, s: int, bound: float) -> float:
         highest = 0.0
         for at in range(segment.first, segment.first + segment.active):
             flows, rate = fill.takes[at].flows, fill.takes[at].rate
-            stands = rate <= level  # written so that it is compiled without branches
+            stands = rate <= level  # This form is compiled without branches.
             used += flows * rate if stands else 0.0
             weight += 0.0 if stands else flows
             lowest = min(lowest, NEVER if stands else rate)

@@ -202,7 +202,7 @@ def _fill(w: World, fill: Fill, g: int) -> None:
         full = w.segments[s]
         if full.users > 0:
             level = usable(full.left, w.links[full.link].capacity) / full.weight
-            if level > w.levels[s].key:  # levels only rise as others are fixed: out of date
+            if level > w.levels[s].key:  # The queued level is out of date, as levels only rise while others are fixed.
                 push(w.levels, s, level)
                 continue
             for at in range(full.first, full.first + full.active):

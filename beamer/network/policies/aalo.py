@@ -10,7 +10,7 @@ from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.ranking import ROUNDING, next_poll_s
 from beamer.network.snapshot import Snapshot
 
-# Parameters of Aalo's evaluation: the first queue ends at 10 MB, every further one at 10 times the one before.
+# These are the parameters of Aalo's evaluation: the first queue ends at 10 MB, every further one at 10 times the one before.
 FIRST_LIMIT_BITS = 8 * 10 * 2**20
 LIMIT_FACTOR = 10.0
 AALO_QUEUES = 10
@@ -37,7 +37,8 @@ class Aalo(NetworkPolicy[Stateless]):
         """Return one tier per job, jobs without a coflow in flight as if theirs had just been released."""
         coflows = snapshot.coflows
         limits = FIRST_LIMIT_BITS * LIMIT_FACTOR ** np.arange(AALO_QUEUES - 1)
-        queue = np.searchsorted(limits * (1 - ROUNDING), coflows.sent_bits, side="right")  # a sum over flows may miss its limit
+        # A sum over flows may miss its limit.
+        queue = np.searchsorted(limits * (1 - ROUNDING), coflows.sent_bits, side="right")
         positions = np.lexsort((coflows.released_s, ~coflows.in_flight, queue))
         next_limit = np.append(limits, np.inf)[queue]
         order = tuple(Tier((snapshot.jobs.key[i],)) for i in positions.tolist())

@@ -14,18 +14,18 @@ from beamer.network.ranking import effective_bottleneck_s, without_rounding
 from beamer.network.snapshot import Snapshot
 from beamer.network.work import RemainingWork, aged, remaining_work
 
-# Hysteresis, as a reordering rewrites rules at every edge switch, and packets overtake each other meanwhile.
-REORDER_GAIN = 0.05  # share of the objective by which a new order of work items has to be better than the one in force
-REORDER_SLOWNESS = 0.1  # share by which a job has to be slower than one before it for the jobs of an item to be reordered
+# There is hysteresis, as a reordering rewrites rules at every edge switch, and packets overtake each other meanwhile.
+REORDER_GAIN = 0.05  # A new order of work items has to be better than the one in force by this share of the objective.
+REORDER_SLOWNESS = 0.1  # A job has to be slower by this share than one before it for the jobs of an item to be reordered.
 
-# How strongly the time counts for which a stage has been waited for, see `aged`: chosen on seeds outside the study, by the mean
-# and the 95th percentile of SCTs (docs/policies.md).
+# These powers say how strongly the time counts for which a stage has been waited for, see `aged`. They were chosen on seeds
+# outside the study, by the mean and the 95th percentile of SCTs (docs/policies.md).
 AGE_POWER = 0.5
 OVERDUE_POWER = 3.0
 
-# Exponents of the coflow index, chosen by trial on seeds outside the study, see docs/policies.md.
-RANK_EXPONENT = 2.0  # how strongly the order of work items counts against shortest coflow first
-SLACK_EXPONENT = 0.2  # how strongly it counts that a job's stage waits for slower ones
+# These exponents of the coflow index were chosen by trial on seeds outside the study, see docs/policies.md.
+RANK_EXPONENT = 2.0  # The order of work items counts so strongly against shortest coflow first.
+SLACK_EXPONENT = 0.2  # It counts so strongly that a job's stage waits for slower ones.
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from beamer.network.views import LaterRung
 from beamer.network.work import RemainingWork, remaining_work
 from beamer.studies.model import split_key
 
-EFFORT = 10_000  # variables of all programmes of one decision together: half a second, about
-MAX_VARIABLES = EFFORT // 2  # variables of a programme that is solved at all
-NEED_STEP = 0.01  # share of a job's full rate: needs are told apart in steps of this
-CHANGED = 0.1  # share by which an iteration has to take longer or shorter than planned for a new plan
-MIN_PLAN_S = 1e-6  # of a plan: what is over sooner needs none
+EFFORT = 10_000  # All programmes of one decision may have so many variables together: half a second, about.
+MAX_VARIABLES = EFFORT // 2  # A programme with more variables is not solved.
+NEED_STEP = 0.01  # Needs are told apart in steps of this share of a job's full rate.
+CHANGED = 0.1  # An iteration has to take longer or shorter than planned by this share for a new plan.
+MIN_PLAN_S = 1e-6  # A plan that is over sooner is not needed.
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,8 @@ def _by_need(state: PlanState, snapshot: Snapshot, now: float) -> Order:
     iterations = np.array([goal.iterations for goal in state.goals], np.float64)
     end_s = np.array([goal.end_s for goal in state.goals], np.float64)
     need = (iterations - (remaining - snapshot.remaining)) * snapshot.jobs.iteration_s / (state.until_s - now)
-    left_s = without_rounding(np.maximum(end_s - now, 0.0))  # of Unix times, nine digits would be a second
+    # Differences are rounded, as nine digits of a Unix time would be a second.
+    left_s = without_rounding(np.maximum(end_s - now, 0.0))
     return tuple(Tier((snapshot.jobs.key[j],)) for j in np.lexsort((left_s, -np.round(need / NEED_STEP))).tolist())
 
 

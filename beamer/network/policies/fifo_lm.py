@@ -10,7 +10,7 @@ from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.ranking import ROUNDING, next_poll_s
 from beamer.network.snapshot import Snapshot
 
-HEAVY_PERCENTILE = 80  # of coflow sizes, as in Baraat
+HEAVY_PERCENTILE = 80  # percentile of coflow sizes, as in Baraat
 
 
 class FifoLm(NetworkPolicy[Stateless]):
@@ -39,9 +39,8 @@ class FifoLm(NetworkPolicy[Stateless]):
         if not snapshot.jobs.key:
             return state, (), None
         threshold = np.percentile(snapshot.jobs.size_bits, HEAVY_PERCENTILE) if self.heavy_bits is None else self.heavy_bits
-        heavy = coflows.sent_bits > threshold * (
-            1 + ROUNDING
-        )  # one that has sent just that is not, whatever its flows sum up to
+        # A coflow that has sent just the threshold is not heavy, whatever its flows sum up to.
+        heavy = coflows.sent_bits > threshold * (1 + ROUNDING)
         tiers: list[Tier] = []
         group: list[str] = []
         for i in np.lexsort((coflows.released_s, ~coflows.in_flight)).tolist():

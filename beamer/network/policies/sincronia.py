@@ -13,9 +13,9 @@ from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.ranking import bottleneck_s, effective_bottleneck_s, without_rounding
 from beamer.network.snapshot import Snapshot
 
-ADMITTED = 0.5  # share of a coflow that the relaxed program has to admit for the coflow to count as admitted
-UNIT_BITS = 8 * 2**20  # that a port moves in a unit of time
-ROUNDING = 1e-4  # units of time, by which a decision asked for at an epoch's end may come before it
+ADMITTED = 0.5  # The relaxed program has to admit this share of a coflow for the coflow to count as admitted.
+UNIT_BITS = 8 * 2**20  # A port moves so many bits in a unit of time.
+ROUNDING = 1e-4  # A decision asked for at an epoch's end may come so many units of time before it.
 
 Coflow = tuple[str, float]
 """The key of its job and when it was released; that of the job's start where coflows are not known."""
@@ -72,7 +72,7 @@ class Sincronia(NetworkPolicy[SincroniaState]):
         if start == state.start:
             waiting = {keys[i] for i in np.flatnonzero(waits).tolist()}
             admitted = tuple(one for one in state.admitted if one in waiting)
-        elif known and now > (start + ROUNDING) * unit_s:  # nothing could be admitted when it began
+        elif known and now > (start + ROUNDING) * unit_s:  # Nothing could be admitted when the epoch began.
             admitted = ()
         else:
             candidates = np.flatnonzero(waits & (released <= ((origin + start) / 2 + ROUNDING) * unit_s))
@@ -88,7 +88,7 @@ class Sincronia(NetworkPolicy[SincroniaState]):
         if not known:
             return state, order, None
         rest = others[waits[others]]
-        most_s = period / 4 * unit_s / ADMITTED  # that an admitted coflow has left
+        most_s = period / 4 * unit_s / ADMITTED  # An admitted coflow has at most so many seconds left.
         admissible_s = np.maximum(2 * released[rest] - origin * unit_s, now + effective_bottleneck_s(snapshot)[rest] - most_s)
         change_s = now if admitted else min(admissible_s.min(), sorted_s + _until_another_order_s(alone_s[rest], age_s[rest]))
         if math.isinf(change_s):
@@ -123,7 +123,7 @@ def _admitted(snapshot: Snapshot, candidates: Ints, length_s: float) -> Ints:
     crowded = np.bincount(link, seconds, links) > length_s
     share = np.ones(len(candidates))
     if crowded.any():
-        from scipy.optimize import linprog  # type: ignore[import-untyped]  # takes a second to import
+        from scipy.optimize import linprog  # type: ignore[import-untyped]  # The import takes a second.
         from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
         loads = csr_array((seconds, (link, row)), shape=(links, len(candidates)))[crowded]
