@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from beamer.sim.replay import Replay
 from beamer.sim.results import RunResult
 
-if TYPE_CHECKING:  # linear programmes are imported where a bound is asked for
+if TYPE_CHECKING:  # Linear programmes are imported where a bound is asked for.
     from beamer.bounds import Bounds
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from beamer.sim.results import RunResult
 
-CHARACTERS = 120  # of a stage's name that fit beside each other into the width of a timeline
-WIDE_SPREAD = 100.0  # times the least value: beyond that a linear axis shows the largest values only
+CHARACTERS = 120  # So many characters of a stage's name fit beside each other into the width of a timeline.
+WIDE_SPREAD = 100.0  # Beyond so many times the least value, a linear axis shows the largest values only.
 
 
 def plot_timeline(runs: Sequence[RunResult], path: Path) -> None:
@@ -58,12 +58,12 @@ def plot_cdf(what: str, samples: Sequence[tuple[str, Sequence[float]]], path: Pa
     positive = values[values > 0]
     if len(positive) and positive.max() > WIDE_SPREAD * positive.min():
         axes.set_xscale("log")
-        axes.set_xlim(positive.min() / 1.2, positive.max() * 1.2)  # values of 0 count as left of the axis
+        axes.set_xlim(positive.min() / 1.2, positive.max() * 1.2)  # Values of 0 count as left of the axis.
     else:
         axes.set_xlim(0, positive.max(initial=1.0) * 1.05)
     for number, (policy, seconds) in enumerate(samples):
         if len(seconds):
-            style = ("-", "--", "-.", ":")[number % 4]  # so that curves that coincide remain distinguishable
+            style = ("-", "--", "-.", ":")[number % 4]  # Curves that coincide remain distinguishable by their styles.
             axes.ecdf(seconds, label=f"{policy}: mean {np.mean(seconds):.2f} s", linestyle=style)
     axes.set_ylim(0, 1)
     axes.set_xlabel(f"{what} (s)")

@@ -38,12 +38,12 @@ from beamer.schedule.stop_signals import StopSignals
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
 
-REMOTE_POLL_INTERVAL_S = 1.0  # where a poll is an ssh command
+REMOTE_POLL_INTERVAL_S = 1.0  # A poll of another machine is an ssh command.
 ALL_FAILED = LEFT = 1  # exit codes; LEFT: something still runs that should have ended
 REFUSED, SOME_FAILED = 2, 3
-MIN_WAIT_S = 0.005  # between two steps
+MIN_WAIT_S = 0.005  # the least time between two steps
 POLICY = "convergence"
-PARK_TIMEOUT_S = 30.0  # in addition to the time that a job may take to write its checkpoint
+PARK_TIMEOUT_S = 30.0  # The time is in addition to what a job may take to write its checkpoint.
 
 
 def schedule(
@@ -123,7 +123,8 @@ class _Command:
         self.console = _Output(self.signals)
         self.errors = _Output(self.signals, stderr=True)
         self.session: SearchSession
-        self.is_unread = False  # whether it has stopped as nothing was read of its configurations, though some may be meanwhile
+        # True: the search stopped as nothing was read of its configurations; some may have been read since.
+        self.is_unread = False
 
     def run(self, stop: bool, kill: bool) -> None:
         """Run the search to its end, or until a signal; raises `typer.Exit` with the exit code unless that is 0.
@@ -174,7 +175,7 @@ class _Command:
                 engine.close()
                 if self.link is not None:
                     self.link.close()
-            cluster = self.search.cluster  # supervisors are not retired where they have ranks, which that would kill
+            cluster = self.search.cluster  # Supervisors that have ranks are not retired, as that would kill the ranks.
             left = retire(cluster, self.jobs, kill) if all_saved else left_of_jobs(cluster, self.jobs)
             for one in left:
                 self.errors.print(f"left running: {escape(str(one))}", highlight=False, soft_wrap=True)
@@ -355,7 +356,7 @@ class _Output(Console):
         self.quiet = True
         with open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), self.file.fileno())
-        if not self._signals:  # who read it may have been ended by the same Ctrl-C, which is not to count twice
+        if not self._signals:  # The reader may have been ended by the same Ctrl-C, which is not to count twice.
             self._signals.append(signal.SIGPIPE)
 
 

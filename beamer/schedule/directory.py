@@ -23,7 +23,7 @@ MAY_CHANGE = ("nodes", "group", "retries", "timeout_s", "silent_s", "collective_
 TIME_LIMITS = ("timeout_s", "silent_s", "collective_timeout_s")
 WRITTEN = "what this command has written there"
 OWN_FILES = ("search", "lock", "jobs", "checkpoints")
-JOURNAL_FILE = "journal.db"  # beside it those that SQLite adds, whose names begin so
+JOURNAL_FILE = "journal.db"  # SQLite adds files beside it, whose names begin so.
 
 
 class SearchDirectory:
@@ -68,7 +68,7 @@ class SearchDirectory:
         held = {path.relative_to(self.path).as_posix() for path in self.path.rglob("*")}
         if self._made and all(name in OWN_FILES or name.startswith(JOURNAL_FILE) for name in held):
             shutil.rmtree(self.path)
-            with suppress(OSError):  # it is another's by now
+            with suppress(OSError):  # The directory is another's by now.
                 for path in self._made[1:]:
                     path.rmdir()
 
@@ -83,7 +83,7 @@ class SearchDirectory:
             return None
         if not isinstance(known, dict) or not isinstance(known.get("base"), str) or "content" not in known:
             raise InputError("--dir", str(path), WRITTEN)
-        names = known.get("names")  # which 0.1.0 did not write down
+        names = known.get("names")  # Version 0.1.0 did not write the names down.
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise InputError("--dir", str(path), WRITTEN)
         try:
@@ -121,7 +121,7 @@ class SearchDirectory:
         if known is not None and not journal_holds and any((self.path / "jobs").glob("*/")):
             raise InputError("--journal", shown(self.journal), f"the journal of the search in {self.path}, or a new directory")
         if known is not None:
-            if search.base != known.base:  # its relative paths would be others
+            if search.base != known.base:  # The file's relative paths would be others.
                 expected = f"the file in {known.base}, with which the search in {self.path} was started, or a new --dir"
                 raise InputError("SEARCH", str(search.base), expected)
             for key, value in search.content.items():

@@ -244,7 +244,8 @@ def _build(record: Any, arguments: Mapping[str, Any], where: str) -> Any:
 def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> TrialJob:
     job = file.job
     own = {"python": sys.executable, "name": trial.name}
-    values = {key: parse_scalar(str(value)) for key, value in trial.values.items()}  # Beamer reads the request, as numbers
+    # Beamer reads the request, and takes these values as numbers.
+    values = {key: parse_scalar(str(value)) for key, value in trial.values.items()}
     asked = filled(job.request, {**values, **own}, "job.request")
     elsewhere = {"target_loss": "the search's", **({"iterations": "that of the rungs"} if rungs else {})}
     for key in asked.keys() & elsewhere.keys():

@@ -21,7 +21,7 @@ from beamer.studies.model import TrialStatus, split_key, trial_key
 from beamer.yaml_files import parse_scalar
 
 REACHED = "reached"
-MAX_SHOWN = 400  # characters of a reason in a line; `--json` has all of it
+MAX_SHOWN = 400  # A line has at most so many characters of a reason; `--json` has all of it.
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from beamer.studies.tracker import Tracker
 
 ENOUGH_UNREAD = 2
 """Configurations that have come to the end of a rung without a line that was read: one may be an accident of its own."""
-POLL_INTERVAL_S = 0.1  # between two steps while nothing is due
-CHECK_INTERVAL_S = 0.01  # between two observations of jobs that are waited for
-RETRY_INTERVAL_S = 1.0  # until an engine is asked again: a call may have failed
+POLL_INTERVAL_S = 0.1  # time between two steps while nothing is due
+CHECK_INTERVAL_S = 0.01  # time between two observations of jobs that are waited for
+RETRY_INTERVAL_S = 1.0  # An engine is asked again after this time, as a call may have failed.
 
 log = logging.getLogger("beamer.gpu")
 
@@ -148,7 +148,7 @@ class SearchSession:
                 return False
             self._request_parking(left)
             time.sleep(CHECK_INTERVAL_S)
-        self._observe()  # for what was reported until then
+        self._observe()  # This takes in what was reported until then.
         self.scheduler.revoke(self._clock())
         return True
 

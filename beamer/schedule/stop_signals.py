@@ -46,7 +46,7 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup_before)
-        self._writing.close()  # ends the thread
+        self._writing.close()  # Closing the socket ends the thread.
         self._thread.join()
         self._reading.close()
 
@@ -68,5 +68,5 @@ class StopSignals:
         os._exit(code)
 
     def _speak(self) -> None:
-        with suppress(Exception):  # the process ends whatever is wrong with its last words
+        with suppress(Exception):  # The process ends whatever is wrong with its last words.
             os.write(2, self._last_words().encode())

@@ -109,7 +109,7 @@ class _Timed(GpuPolicy[Any]):
 
     def __init__(self, policy: GpuPolicy[Any]) -> None:
         self.policy = policy
-        self.name = policy.name  # type: ignore[misc]  # it stands for the other
+        self.name = policy.name  # type: ignore[misc]  # The wrapper stands for the other policy.
         self.State = policy.State
         self.seconds: list[float] = []
 

@@ -61,7 +61,7 @@ class _Simulation:
         self._tracker = Tracker(ledger)
         told = self._with_survivors if assumptions.survivors_known else None
         self._level = NetworkLevel(self._tracker, ledger, policy, rng, assumptions, allocator, told)
-        self._search: dict[str, SimulatedSearch] = {}  # of each trial that runs or ran
+        self._search: dict[str, SimulatedSearch] = {}  # the search of each trial that runs or ran
         self._searches: list[tuple[SimulatedSearch, str | None]] = [
             (SynchronousSearch(plan, self, scenario.start_up_s), plan.after) for plan in scenario.studies
         ]
@@ -130,7 +130,7 @@ class _Simulation:
         return replace(view, later=tuple(replace(rung, chances=certain.get(rung.name, ())) for rung in view.later))
 
     def _result(self) -> SimResult:
-        # Every stage is done here, so that the records' ends are set.
+        # Every stage is done here: the records' ends are set.
         stages = tuple(
             StageResult(study.name, stage.name, stage.registered_s, stage.ended_s or 0.0)
             for study in self._tracker.studies.values()

@@ -104,8 +104,8 @@ class NetworkLevel:
         self._assumptions = assumptions
         self._allocator = allocator
         self._parts = parts
-        self._plane_of: dict[str, int] = {}  # of trials that run, where planes are chosen
-        # trials that run their last iteration here, and how many they would have had after it
+        self._plane_of: dict[str, int] = {}  # the plane of each running trial, where planes are chosen
+        # These trials run their last iteration here; the values are the iterations that they would have had after it.
         self._leaving: dict[str, int] = {}
         self._routes = Routes(self._fabric, assumptions.acknowledgements, allocator.caps)
         registered = 1 - assumptions.unregistered_share
@@ -120,15 +120,15 @@ class NetworkLevel:
         self._order: Order = ()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._seq = 0
-        self._number: dict[str, int] = {}  # of each trial that runs or ran, in the network
+        self._number: dict[str, int] = {}  # number in the network of each trial that runs or ran
         self._running: dict[int, RunningTrial] = {}
-        self._study = np.zeros(0, np.int64)  # of each job, by position among all that are known
+        self._study = np.zeros(0, np.int64)  # study of each job, by position among all that are known
         self._by_study = ColumnsByStudy(tracker, ledger, told)
-        self._columns: RunningColumns | None = None  # of the jobs that run now; None when they have to be made anew
+        self._columns: RunningColumns | None = None  # columns of the jobs that run now; None when they have to be made anew
         self._decision_due = False
         self._decided_s = 0.0
         self._quiet_until_s = 0.0
-        self._remaining = np.zeros(0, np.int64)  # iterations of every job, at the last decision
+        self._remaining = np.zeros(0, np.int64)  # iterations left of every job, at the last decision
         self._woken_s = 0.0
         self._served = ServiceOrder(allocator)
 
@@ -286,7 +286,7 @@ class NetworkLevel:
     def _delay_s(self, placed: Sequence[tuple[JobSpec, int]], after_s: float) -> float:
         """Return by how much trials that would start in so many seconds start later, so that they share links better."""
         if len(placed) != 1:
-            return 0.0  # they start together, whatever they share
+            return 0.0  # Trials that start together are not delayed, whatever they share.
         spec, plane = placed[0]
         own = self._ledger.footprints.of(spec, plane)
         others = []
@@ -326,12 +326,13 @@ class NetworkLevel:
         self._remaining = self._network.remaining
         if not self._is_asked:
             running = self._running_numbers()
-            by_study = running[np.lexsort((running, self._study[running]))]  # as most snapshots: ties end by order
+            # The jobs are ordered as in most snapshots: ties end by order.
+            by_study = running[np.lexsort((running, self._study[running]))]
             self._install(Arrangement(by_study, np.zeros_like(running)))
             return
         snapshot = self.snapshot()
         number = self._running_columns().number
-        proposal = self._core.propose(lambda: snapshot, self._order, now, generation=0)  # one stream of draws in a run
+        proposal = self._core.propose(lambda: snapshot, self._order, now, generation=0)  # A run has one stream of draws.
         self._core.adopt(proposal)
         self._order = proposal.content
         if proposal.wake_s is not None and proposal.wake_s > now and self._running:

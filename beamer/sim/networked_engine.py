@@ -32,17 +32,17 @@ class _Run:
     placement: Placement | None = None
     iteration: float = 0.0
     per_step: float = 1.0  # iterations that a step is worth
-    steps: int = 0  # that it has been started for
-    compute_s: float = 0.0  # of a step
+    steps: int = 0  # steps for which it was started
+    compute_s: float = 0.0  # seconds of computing per step
     parts: int = 1
-    changed_s: float = 0.0  # when its GPUs last changed
-    since_s: float = 0.0  # from when on it computes
-    service_s: float = 0.0  # until then
-    computed_s: float = 0.0  # of the iteration that it is suspended in
-    starting_s: float = 0.0  # that its start has still to take, where it is suspended before its first iteration
-    following: Placement | None = None  # where it goes when it leaves at the end of its iteration; None: nowhere
-    suspends: bool = False  # whether it is suspended there
-    reported_s: float = 0.0  # when the steps of the next measured speed begin
+    changed_s: float = 0.0  # time of the last change of its GPUs
+    since_s: float = 0.0  # The job computes from this time on.
+    service_s: float = 0.0  # seconds of service until since_s
+    computed_s: float = 0.0  # seconds computed of the iteration in which it is suspended
+    starting_s: float = 0.0  # seconds that its start has still to take, where it is suspended before its first iteration
+    following: Placement | None = None  # the placement that it gets when it leaves at the end of its iteration; None: none
+    suspends: bool = False  # True: the job is suspended there.
+    reported_s: float = 0.0  # time at which the steps of the next measured speed begin
     reported_steps: int = 0
     launch: int = 0
     version: int = 0
@@ -98,7 +98,7 @@ class NetworkedEngine(Engine):
         self._is_lost = is_lost
         self._runs: dict[str, _Run] = {}
         self._launches: dict[str, int] = {}
-        self._saved: dict[str, _Run] = {}  # as they stood when they were stopped after their end
+        self._saved: dict[str, _Run] = {}  # runs as they stood when they were stopped after their end
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the nodes, all of which are up."""
@@ -150,7 +150,7 @@ class NetworkedEngine(Engine):
             return
         if is_running and placement is not None and before is not None and stays(before, placement):
             self._leave(job, RunState.PARKED)
-            # the change before may still take longer
+            # The previous change may still take longer.
             self._run_on(job, placement, max(run.since_s - self._level.now_s, run.job.costs.rebatch_s), launches=True)
         elif run.state.is_computing and self._level.now_s > self._level.iteration_began_s(job):
             self._leave_after_iteration(job, placement)
@@ -266,7 +266,8 @@ class NetworkedEngine(Engine):
             if done > run.reported_steps:
                 self._take_report(run, done, began_s)
             starting_s = max(run.since_s - now, 0.0)
-            in_iteration_s = max(now + starting_s - began_s, 0.0)  # a part of it may have been computed before it was resumed
+            # A part of the iteration may have been computed before it was resumed.
+            in_iteration_s = max(now + starting_s - began_s, 0.0)
             if state is RunState.SUSPENDED:
                 run.computed_s, run.starting_s = min(in_iteration_s, run.compute_s), starting_s
             self._charge(key, min(now, run.since_s) - run.changed_s + in_iteration_s - run.computed_s)

@@ -21,7 +21,8 @@ from beamer.network.policy import NetworkPolicy, Order
 from beamer.network.snapshot import JobColumns, RunningStudy, Snapshot
 from beamer.sim.traces import Trace
 
-LAST_GROUP = 1 << 30  # of coflows that no decision has placed yet: after any group of a policy, of which there are fewer
+# Coflows that no decision has placed yet are in this group, after any group of a policy, of which there are fewer.
+LAST_GROUP = 1 << 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,7 @@ def replay(
         arriving = []
         while to_come and release[to_come[-1]] <= now:
             arriving.append(to_come.pop())
-        if arriving:  # released after all others first, so that the policy sees them in flight
+        if arriving:  # Arriving coflows are released after all others first, so that the policy sees them in flight.
             running += arriving
             network.start(arriving)
             network.arrange(_with_arrivals_last(network.arrangement, running, allocator))
@@ -113,7 +114,7 @@ def replay(
             klass=np.full(len(members), -1),
             coflows=network.coflows(members, jobs),
         )
-        proposal = core.propose(lambda: snapshot, order, now, decisions)  # noqa: B023  # it is called at once
+        proposal = core.propose(lambda: snapshot, order, now, decisions)  # noqa: B023  # The function is called at once.
         core.adopt(proposal)
         order = proposal.content
         decisions += 1

@@ -195,8 +195,8 @@ class ReactingSearch(SimulatedSearch):
         self._plan = plan
         self._known = Arrivals.of(len(plan.search.steps))
         self._free = list(range(len(plan.slots)))
-        self._slot: dict[int, int] = {}  # of each trial that runs
-        self._rung: dict[int, int] = {}  # that each trial runs to or has arrived at
+        self._slot: dict[int, int] = {}  # the slot of each trial that runs
+        self._rung: dict[int, int] = {}  # the rung that each trial runs to or has arrived at
         self._completions: list[Completion] = []
 
     def result(self) -> SearchResult:

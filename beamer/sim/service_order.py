@@ -6,9 +6,9 @@ from beamer.network.allocation import Allocator
 from beamer.network.allocation.base import Arrangement
 from beamer.network.arrays import Ints
 
-FIRST = -1  # the rank of what goes before any plan's jobs
-NO_CLASS = -1  # of a job that no plan contains, like the next
-NO_RANK = np.iinfo(np.int64).max  # behind all that have one
+FIRST = -1  # Jobs that go before any plan's jobs have this rank.
+NO_CLASS = -1  # A job that no plan contains has this class, and the next rank.
+NO_RANK = np.iinfo(np.int64).max  # Jobs with this rank come behind all that have one.
 
 
 class ServiceOrder:

@@ -37,7 +37,7 @@ class FieldReader:
 
     def as_integer(self, name: str, text: str, least: int, most: int) -> int:
         """Return a field, or a part of it, as an integer from `least` to `most`. Raises `InputError`."""
-        short = text.isdecimal() and len(text) < 20  # int() itself refuses thousands of digits
+        short = text.isdecimal() and len(text) < 20  # The function int() itself refuses thousands of digits.
         if not short or not least <= int(text) <= most:
             raise self.error(name, text, f"an integer from {least} to {most}")
         return int(text)
