@@ -149,7 +149,7 @@ class Changes:
     def _start(self, event: AttemptStarted) -> None:
         trial, before = self._known.trials[event.trial], self._known.trials[event.trial].attempt
         if before is not None and before.name == event.attempt and trial.status is not TrialStatus.SILENT:
-            self._hear_all(trial)  # a repeat: what was paused or lost meanwhile stays so
+            self._hear_all(trial)  # The event is a repeat: what was paused or lost meanwhile stays so.
             return
         if before is None or before.name != event.attempt:
             workers = by_rank(event.workers)

@@ -76,7 +76,7 @@ class Checks:
             case Progressed(trial=key, step=step, loss=loss):
                 trial = self._known.trial(key)
                 check_step(step, "step")
-                differs = loss is not None and repr(loss) != repr(trial.loss)  # NaN differs from itself
+                differs = loss is not None and repr(loss) != repr(trial.loss)  # NaN differs from itself.
                 newer = step > trial.done or (step == trial.done and differs)
                 return self._moves(key, TrialInput.PROGRESS) and (newer or self._known.is_silent(trial))
             case TrialEnded(trial=key, status=status):

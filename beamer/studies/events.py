@@ -31,7 +31,7 @@ class Event:
     wakes: what is due after it. versioned: its name and the upcasters of its older versions.
     """
 
-    __pydantic_config__ = ConfigDict(extra="forbid")  # a field that is not known may mean anything
+    __pydantic_config__ = ConfigDict(extra="forbid")  # A field that is not known may mean anything.
     wakes: ClassVar[Wakes]
     versioned: ClassVar[Versioned]
 

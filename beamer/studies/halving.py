@@ -111,7 +111,8 @@ class Halving:
 
     def _ranked(self, rung: int) -> list[str]:
         losses = self._losses[rung]
-        return sorted(losses, key=lambda trial: losses[trial])  # stable: of equals the first to arrive
+        # The sort is stable: of equal trials the first to arrive comes first.
+        return sorted(losses, key=lambda trial: losses[trial])
 
     def _judge(self, first: int) -> list[Verdict]:
         """Return the verdicts that have become certain in the rung `first` and those after it."""
@@ -120,7 +121,8 @@ class Halving:
             keep = self.rungs[rung + 1].trials
             missing = self.size(rung) - len(self._losses[rung])
             for better, trial in enumerate(self._ranked(rung)):
-                is_full = self._entered[rung + 1] >= keep  # by trials that were certain before better ones joined
+                # Trials that were certain before better ones joined may have filled the rung.
+                is_full = self._entered[rung + 1] >= keep
                 if trial not in self._judged[rung] and (better >= keep or better + missing < keep or is_full):
                     self._judged[rung].add(trial)
                     verdicts += self._verdict(rung, trial, better < keep and not is_full)

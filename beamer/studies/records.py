@@ -54,7 +54,7 @@ class TrialRecord:
     farthest: the largest of their steps.
     """
 
-    __pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="strings")  # the latter of losses
+    __pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="strings")  # The latter setting is for losses.
 
     study: str
     name: str

@@ -67,7 +67,7 @@ def check_process(process: Process) -> None:
         value = getattr(process, name)
         if not 0 <= value <= MAX_TICKS:
             raise InputError(name, value, f"0 to {MAX_TICKS}")
-    if process.uid is not None and not 0 <= process.uid < 2**32:  # Linux's uid_t
+    if process.uid is not None and not 0 <= process.uid < 2**32:  # The limit is that of Linux's uid_t.
         raise InputError("uid", process.uid, "a user's number, below 2^32")
 
 

@@ -36,7 +36,7 @@ class StudyRegistry:
         self.past: dict[str, list[StudyRecord]] = {}
         self.trials: dict[str, TrialRecord] = {}
         self.running: dict[str, TrialRecord] = {}
-        self._attempts: dict[str, AttemptRecord] = {}  # of those that run
+        self._attempts: dict[str, AttemptRecord] = {}  # attempts of the trials that run
         self.running_workers = 0
         self._in_order: tuple[TrialRecord, ...] | None = ()
         self._is_sorted = True
@@ -46,7 +46,7 @@ class StudyRegistry:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StudyRegistry) and self._facts() == other._facts()
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # The registry changes.
 
     def _facts(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
@@ -69,7 +69,7 @@ class StudyRegistry:
     def running_in_order(self) -> tuple[TrialRecord, ...]:
         """Return the trials that run, in the order in which their attempts started."""
         if self._in_order is None:
-            if not self._is_sorted:  # an attempt goes on that was taken for over
+            if not self._is_sorted:  # An attempt goes on that was taken for over.
                 self.running = {trial.key: trial for trial in sorted(self.running.values(), key=_attempt_number)}
                 self._is_sorted = True
             self._in_order = tuple(self.running.values())

@@ -62,13 +62,13 @@ class Ledger(ABC):
         """Know in a new ledger what `state` returned. Raises `ValueError` for anything else."""
         raise NotImplementedError(f"{type(self).__name__} has no snapshots")
 
-    def begin_anew(self, study: str) -> None:  # noqa: B027  # most know nothing by study
+    def begin_anew(self, study: str) -> None:  # noqa: B027  # Most ledgers know nothing by study.
         """Forget the trials of a study, all of which have ended, as another run of it begins."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # The ledger changes.
 
 
 class Tracker:
@@ -79,7 +79,7 @@ class Tracker:
     Its time never goes back: what happens after a clock was set back happens at the latest time known.
     """
 
-    def __init__(self, *ledgers: Ledger, kept: Retention = Retention()) -> None:  # noqa: B008  # frozen
+    def __init__(self, *ledgers: Ledger, kept: Retention = Retention()) -> None:  # noqa: B008  # The default is frozen.
         self.ledgers = ledgers
         self._known = StudyRegistry(kept)
         self._checks = Checks(self._known)
@@ -144,7 +144,7 @@ class Tracker:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tracker) and self._facts() == other._facts()
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # The tracker changes.
 
     def _facts(self) -> tuple[object, ...]:
         return self.ledgers, self._known, self._now_s
@@ -206,7 +206,8 @@ def is_new_decision(event: Decision, last: Decision | None) -> bool:
     """Say whether a decision is not a level's last one again. Raises `ConflictError` for a generation that was used before."""
     if last is None or event.generation > last.generation:
         return True
-    if replace(event, at_s=last.at_s) == last:  # taken in at the latest time known, if it came with an earlier one
+    # The event is taken in at the latest time known, if it came with an earlier one.
+    if replace(event, at_s=last.at_s) == last:
         return False
     raise ConflictError("generation", event.generation, f"above {last.generation}, the latest decision's")
 

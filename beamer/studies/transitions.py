@@ -14,8 +14,8 @@ from beamer.studies.model import EndReason, StageStatus, StudyStatus, TrialStatu
 class NoTransition(Enum):
     """What becomes of an input that leads to no status."""
 
-    LATE = auto()  # changes nothing
-    REFUSED = auto()  # is an error
+    LATE = auto()  # The input changes nothing.
+    REFUSED = auto()  # The input is an error.
 
 
 class TrialInput(StrEnum):

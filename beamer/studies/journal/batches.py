@@ -20,11 +20,11 @@ from beamer.studies.journal.location import Location
 from beamer.studies.journal.sessions import SILENT_S, WORK_S
 from beamer.studies.journal.store import MAX_TERM, Journal, JournalSnapshot
 
-MAX_WAITING_EVENTS = 20_000  # events: some seconds' worth of what a controller takes in
-MAX_TRANSACTION_EVENTS = 2_000  # in a transaction, so that nobody waits for much more than his own
-RETRY_S = 1.0  # after the journal could not be written
-KEEP_S = 0.5  # between signs of life where nothing is written
-CLOSING_S = 5.0  # that closing waits at most for what is left
+MAX_WAITING_EVENTS = 20_000  # So many events are some seconds' worth of what a controller takes in.
+MAX_TRANSACTION_EVENTS = 2_000  # A transaction has at most so many events, so that nobody waits for much more than his own.
+RETRY_S = 1.0  # The next try comes so long after the journal could not be written.
+KEEP_S = 0.5  # Signs of life come at this interval where nothing is written.
+CLOSING_S = 5.0  # Closing waits at most so long for what is left.
 
 log = logging.getLogger("beamer.journal")
 
@@ -46,7 +46,7 @@ class Batches:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._asked: list[asyncio.Future[None]] = []
         self._actions: deque[tuple[int, Callable[[], None]]] = deque()
-        self._due_actions = 0  # that are called in the next turn of the loop
+        self._due_actions = 0  # actions that are called in the next turn of the loop
         self._compacting: deque[Iterator[None]] = deque()
         self._least_term = 0
         self._failure: PlatformError | None = None
@@ -54,7 +54,7 @@ class Batches:
         self._in_thread = False
         self._thread = DaemonThread("journal")
         self._unanswered = 0  # signs of life that were due since the database has answered
-        self._patience_s = SILENT_S  # that this may take with what is written now
+        self._patience_s = SILENT_S  # The database may be silent for so long with what is written now.
 
     @property
     def waiting(self) -> int:
@@ -102,7 +102,7 @@ class Batches:
             self._waiters.append((self._put, waiter))
             await waiter
         elif self._due_actions:
-            await asyncio.sleep(0)  # they are called first
+            await asyncio.sleep(0)  # The due actions are called first.
 
     async def confirm(self) -> None:
         """Wait until this process has been found to have the right to write, after now. Raises `PlatformError` if it is not."""
@@ -167,7 +167,7 @@ class Batches:
         while True:
             await asyncio.sleep(KEEP_S)
             self._unanswered += 1
-            # Counted, not measured: a process that was stopped, or whose loop stood, has the time to hear an answer first.
+            # Signs are counted, not time: a process that was stopped, or whose loop stood, has the time to hear an answer first.
             if self._journal.is_shared and self._unanswered > math.ceil(self._patience_s / KEEP_S):
                 self._lose(
                     SilentError(
@@ -203,7 +203,7 @@ class Batches:
         self._in_thread, self._patience_s = True, WORK_S if step is not None else SILENT_S
         try:
             more = await self._thread.do(self._carry_out, batch, step, self._least_term, self._keep_due)
-        except Exception as error:  # noqa: BLE001  # a defect here must not keep all that comes later from being written
+        except Exception as error:  # noqa: BLE001  # A defect here must not keep all that comes later from being written.
             self._in_thread = False
             return self._has_failed(error)
         self._in_thread = False
@@ -244,7 +244,7 @@ class Batches:
         self._unanswered = 0
         _resolve(self._asked[:asked])
         del self._asked[:asked]
-        self._keep_due = bool(self._asked)  # whoever has asked meanwhile needs a later sign
+        self._keep_due = bool(self._asked)  # Whoever has asked meanwhile needs a later sign.
         if self._failure is not None:
             log.warning("the journal takes events again")
             self._failure = None
@@ -292,7 +292,7 @@ def _advance(step: Iterator[None]) -> bool:
         return False
     except (TakenError, SilentError):
         raise
-    except Exception as error:  # noqa: BLE001  # whatever it is: events can do without
+    except Exception as error:  # noqa: BLE001  # Events can do without a snapshot, whatever the exception is.
         log.error("the journal takes no snapshot: %s", error)
         return False
     return True
@@ -300,5 +300,5 @@ def _advance(step: Iterator[None]) -> bool:
 
 def _resolve(waiters: Iterable[asyncio.Future[None]]) -> None:
     for waiter in waiters:
-        if not waiter.done():  # nobody waits any more
+        if not waiter.done():  # Nobody waits any more.
             waiter.set_result(None)

@@ -29,7 +29,7 @@ def shown(url: Location) -> str:
     """Return a location as it may be printed: without passwords, whether or not it can be parsed."""
     text = url if isinstance(url, str) else url.render_as_string(hide_password=False)
     if "://" not in text and re.search("[@=]", text):
-        return _HIDDEN  # libpq's own form, or a misspelt URL
+        return _HIDDEN  # The text has libpq's own form, or is a misspelt URL.
     hidden = _AFTER_USER.sub(lambda found: f"{found[1]}:{_HIDDEN}{'@' if found[2].endswith('@') else ''}", text)
     return _SECRET_OPTION.sub(lambda found: found[1] + _HIDDEN, hidden)
 
@@ -47,7 +47,7 @@ def parse_location(url: Location) -> sa.URL:
     """Return a URL in parts. Raises `InputError` for what is none, or names a database that holds no journal."""
     try:
         parsed = sa.make_url(url)
-    except (sa.exc.ArgumentError, ValueError) as error:  # the latter of a port that is no number
+    except (sa.exc.ArgumentError, ValueError) as error:  # A port that is no number raises a ValueError.
         raise InputError("journal", shown(url), EXPECTED_URL) from error
     backend, _, driver = parsed.drivername.partition("+")
     if backend not in DRIVERS or driver not in ("", DRIVERS[backend]):

@@ -16,10 +16,12 @@ from beamer.errors import PlatformError
 from beamer.lazy_commands import install_command
 from beamer.studies.journal.location import DRIVERS, Location, parse_location
 
-SESSION_S = 2.5  # of silence, after which the server ends a session: another controller is to lead within 5 s
-SILENT_S = 4.0  # of the server's, after which it is given up: longer, as a disk may be slow, while another one may lead already
-WORK_S = 30.0  # of silence while a server works at what may take long: an older journal brought up to date, say
-_EXTRAS = {"psycopg": "postgresql"}  # of Beamer, by the package of a database
+SESSION_S = 2.5  # The server ends a session after so much silence, as another controller is to lead within 5 s.
+# A server is given up after so much silence: longer, as a disk may be slow, while another controller may lead already.
+SILENT_S = 4.0
+# A server may be silent for so long while it works at what may take long, such as bringing an older journal up to date.
+WORK_S = 30.0
+_EXTRAS = {"psycopg": "postgresql"}  # extras of Beamer, by the package of a database
 _LIBPQ = {
     "connect_timeout": round(SESSION_S),
     "keepalives_idle": 1,

@@ -29,7 +29,7 @@ _EVENTS = sa.Table(
     sa.Column("content", sa.Text, nullable=False),
     sa.Column("checksum", sa.BigInteger, nullable=False),
 )
-_HEAD = sa.Table(  # one row: see `Head`
+_HEAD = sa.Table(  # The table has one row, see `Head`.
     "head",
     _METADATA,
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
@@ -46,14 +46,15 @@ _SNAPSHOTS = sa.Table(
     sa.Column("content", sa.Text, nullable=False),
     sa.Column("content_checksum", sa.BigInteger, nullable=False),
 )
-_SCHEMAS = ("0001", "0002", "0003")  # by the names of their migrations, the present one last
+_SCHEMAS = ("0001", "0002", "0003")  # The schemas have the names of their migrations, the present one last.
 _READ_AT_ONCE = 1000
-_DELETED_AT_ONCE = 10_000  # events, in a transaction: writing waits for no more
+_DELETED_AT_ONCE = 10_000  # A transaction deletes at most so many events: writing waits for no more.
 _EXPECTED = "a database that holds Beamer's journal or nothing"
 _REMEDY = "'beamer journal check' shows what is damaged, 'beamer journal repair' keeps what comes before it"
-_SIGNS_OF_DAMAGE = ("malformed", "no such table", "no such column", "already exists")  # the last: its version is gone
+# The last sign means that the version is gone.
+_SIGNS_OF_DAMAGE = ("malformed", "no such table", "no such column", "already exists")
 
-MAX_TERM = 1 << 62  # beyond it numbers in which switches compare terms, of 64 bits, begin to wrap around
+MAX_TERM = 1 << 62  # Beyond it, the 64-bit numbers in which switches compare terms begin to wrap around.
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Journal:
         self.read_characters = 0
         try:
             if writes:
-                # The name that SQLite itself gives the files beside the database.
+                # SQLite itself gives this name to the files beside the database.
                 self._lock = FileLock(file.resolve()) if file is not None else None
                 self._migrate()
                 self._begin(damaged)
@@ -257,7 +258,7 @@ class Journal:
         """Begin a transaction that sees the journal as it is now, whatever is written meanwhile."""
         with self._engine.connect() as connection:
             if self._engine.dialect.name == "sqlite":
-                connection.exec_driver_sql("BEGIN")  # which its driver would leave out before a query
+                connection.exec_driver_sql("BEGIN")  # SQLite's driver would leave the statement out before a query.
             else:
                 connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
@@ -341,7 +342,7 @@ class Journal:
                 raise InputError("journal", self.url, f"{_EXPECTED}; it has the tables {', '.join(sorted(tables))}")
             if tables and self._has_present_schema(connection):
                 return
-            from beamer.studies.journal.migrating import upgrade  # which takes as long to import as all of SQLAlchemy
+            from beamer.studies.journal.migrating import upgrade  # The import takes as long as that of all of SQLAlchemy.
 
             upgrade(connection)
 

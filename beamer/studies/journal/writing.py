@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from beamer.errors import PlatformError, TakenError
 from beamer.studies.journal.sessions import SESSION_S
 
-ADVISORY_LOCK = 0x6265616D6572  # "beamer"; advisory locks are a database's own
-LOCKED_S = 1.0  # that a statement waits for another session's lock: the server then says so, which tells that it is there
-# What a server ends by no time-out of its own, as these run between statements alone: a session that waits for the rest of what
-# its client has begun to send, as of one that is stopped or cut off between the messages of a statement.
+ADVISORY_LOCK = 0x6265616D6572  # The number spells "beamer"; advisory locks are a database's own.
+LOCKED_S = 1.0  # A statement waits so long for another session's lock: the server then says so, which tells that it is there.
+# No time-out of the server ends such a session, as these run between statements alone: it waits for the rest of what its client
+# has begun to send. The client may be stopped or cut off between the messages of a statement.
 _END_SILENT = sa.text("""
     SELECT pg_terminate_backend(held.pid) FROM pg_locks AS held JOIN pg_stat_activity AS session ON session.pid = held.pid
     WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
