@@ -52,7 +52,7 @@ class _Bench:
             self.speeds.setdefault(key, []).extend(one.speeds)
             self.costs.setdefault(key, []).extend([one.costs] if one.costs else [])
             known = self.reports.setdefault(key, [])
-            if one.state.is_finished:  # the last one is repeated
+            if one.state.is_finished:  # The last report is repeated.
                 known += [report for report in one.reports if report != (known[-1] if known else None)]
             else:
                 known += one.reports
@@ -207,7 +207,7 @@ def delivers_measurements_once(harness: EngineHarness) -> None:
     bench.engine.resume(key, TIMEOUT_S)
     bench.progresses(key)
     bench.rests(key, bench.one)
-    bench.progresses(clock)  # what was on its way has arrived
+    bench.progresses(clock)  # Reports that were on their way have arrived.
     assert bench.speeds[key]
     assert bench.costs[key]
     for _ in range(2):
@@ -247,7 +247,7 @@ def suspends_and_resumes(harness: EngineHarness) -> None:
     key, clock = bench.runs("job", bench.one), bench.runs("clock", bench.other)
     for _ in range(2):
         bench.rests(key, bench.one)
-    bench.progresses(clock)  # reports that were on their way have arrived
+    bench.progresses(clock)  # Reports that were on their way have arrived.
     done = bench.done(key)
     bench.progresses(clock)
     assert bench.done(key) == done
@@ -366,7 +366,7 @@ def resumes_a_job_that_is_stopping(harness: EngineHarness) -> None:
     bench.progresses(key)
     bench.engine.resize(key, None, TIMEOUT_S)
     if bench.engine.keeps_memory:
-        with suppress(EngineError):  # it may be parked already
+        with suppress(EngineError):  # The job may be parked already.
             bench.engine.resume(key, TIMEOUT_S)
         bench.reaches(key, RunState.PARKED, None)
         bench.engine.start(key, bench.other, TIMEOUT_S)

@@ -193,7 +193,7 @@ class _Checked(GpuPolicy[Any]):
 
     def __init__(self, policy: GpuPolicy[Any]) -> None:
         self._policy = policy
-        self.name = policy.name  # type: ignore[misc]  # it stands for the other
+        self.name = policy.name  # type: ignore[misc]  # The wrapper stands for the other policy.
         self.State = policy.State
 
     def initial(self) -> Any:

@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, Phase, settings
 
 PROFILE = settings(deadline=None, max_examples=30, derandomize=True, database=None)
-POLICIES = settings(PROFILE, max_examples=15)  # for each of many policies
-RUNS = settings(  # whole runs, for each of many pairs; failures as found, since to shrink them takes minutes
+POLICIES = settings(PROFILE, max_examples=15)  # These settings are for tests that run for each of many policies.
+RUNS = settings(  # These are for whole runs of many pairs; failures stay as found, since to shrink them takes minutes.
     PROFILE, max_examples=6, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.too_slow]
 )

@@ -15,7 +15,7 @@ from beamer.studies.model import Role, Worker, trial_key
 from beamer.testing.fabrics import star, two_spines
 
 HUGE_BYTES = 10**15
-HUGE_BPS = 10**17  # on which the huge take moments, so that policies with timers do not run for ever
+HUGE_BPS = 10**17  # The huge transfers take moments at this rate, so that policies with timers do not run for ever.
 
 FABRICS = (star(3), two_spines(1))
 FAST_FABRICS = (star(3, HUGE_BPS), two_spines(1, HUGE_BPS))

@@ -207,7 +207,7 @@ def _connect(address: str, port: int) -> socket.socket:
     while True:
         try:
             return socket.create_connection((address, port))
-        except ConnectionRefusedError:  # rank 0 is not there yet
+        except ConnectionRefusedError:  # Rank 0 is not there yet.
             time.sleep(0.005)
 
 
@@ -238,7 +238,7 @@ class SignalRequests:
 
     def take(self) -> int:
         """Return what has not been returned before; a stop stays."""
-        count = self._checkpoints  # the handler writes it at any time: only it does
+        count = self._checkpoints  # The handler writes the count at any time, and nothing else does.
         new, self._taken = count != self._taken, count
         return (STOP if self._stop else 0) | (CHECKPOINT if new else 0)
 

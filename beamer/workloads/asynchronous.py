@@ -147,7 +147,7 @@ class MedianStopping(AsynchronousSearch):
     def verdict(self, known: Arrivals, trial: int, rung: int) -> TrialStatus | None:
         """Stop a trial that is worse than the median."""
         upto = known.losses[: rung + 1]
-        # the means are exact, so that of equal trials none is worse than the others by rounding alone
+        # The means are exact, so that of equal trials none is worse than the others by rounding alone.
         others = [mean([losses[other] for losses in upto]) for other in known.losses[rung] if other != trial]
         if len(others) >= self.fewest and min(losses[trial] for losses in upto) > median(others):
             return TrialStatus.KILLED
@@ -189,7 +189,7 @@ ASYNCHRONOUS_SEARCHES: dict[str, type[AsynchronousSearch]] = {
 }
 
 LOSS_AT_BEST = (0.1, 0.5)  # the least and the greatest limit of a trial's loss
-LOSS_AT_FIRST = (1.0, 3.0)  # what it is above its limit after the first step
+LOSS_AT_FIRST = (1.0, 3.0)  # A trial's loss is so much above its limit after the first step.
 FALL = (0.3, 1.0)  # exponents of the fall: slow ones cross fast ones, so that early ranks mislead
 NOISE = 0.3  # standard deviation of a loss after one step; it falls with the root of the steps, as that of a mean does
 

@@ -38,8 +38,9 @@ from beamer.workloads.scenario import build_topology, parse_job
 from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving, resized
 from beamer.yaml_files import dump_yaml
 
-MAX_JITTER = 3.0  # a standard deviation: one in twenty trials then computes four hundred times as long as the median, or longer
-ARRIVAL_DIGITS = 6  # of a second: what logarithms of different platforms agree on
+# At this standard deviation, one in twenty trials computes four hundred times as long as the median, or longer.
+MAX_JITTER = 3.0
+ARRIVAL_DIGITS = 6  # Logarithms of different platforms agree on so many digits of a second.
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class Workload:
 
     def _search(self, i: int) -> tuple[SearchAlgorithm, float]:
         """Return what the i-th search runs, and its weight."""
-        rng = Random(f"{self.seed}/budget{i}")  # a stream of its own: other budgets leave models and placement as they are
+        rng = Random(f"{self.seed}/budget{i}")  # The stream is its own: other budgets leave models and placement as they are.
         factor = self.budget_spread ** rng.uniform(-1.0, 1.0)
         search = resized(self.search, factor=factor, trials=rng.choice(self.trials) if self.trials else None)
         return search, rng.choice(self.weights)
@@ -172,7 +173,8 @@ class Workload:
         self, name: str, arrival_s: float, weight: float, bracket: Bracket, trials: list[dict[str, Any]]
     ) -> dict[str, Any]:
         rungs = [
-            {"iterations": rung.iterations} | ({} if rung.keep is None else {"keep": rung.keep})  # no key where nothing follows
+            # The key is missing where nothing follows.
+            {"iterations": rung.iterations} | ({} if rung.keep is None else {"keep": rung.keep})
             for rung in bracket
         ]
         weighted = {} if weight == 1 else {"weight": float(weight)}

@@ -14,7 +14,7 @@ from beamer.validation import input_error
 
 Configuration = Mapping[str, int | float]
 STAND_IN, DIGITS = "stand-in", "digits"
-VALUE_BYTES = 4  # of a gradient's value
+VALUE_BYTES = 4  # bytes of a gradient's value
 
 
 @dataclass(frozen=True)

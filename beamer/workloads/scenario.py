@@ -30,7 +30,7 @@ from beamer.validation import check_arguments, input_error, numbers_alone
 from beamer.workloads.asynchronous import AsynchronousPlan
 from beamer.yaml_files import read_yaml
 
-MAX_WINDOW_BYTES = 2**30  # TCP's with the largest scale (RFC 7323)
+MAX_WINDOW_BYTES = 2**30  # TCP's largest window, with the largest scale (RFC 7323)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class _File(_Entry):
     window: Annotated[
         int, BeforeValidator(lambda v: parse_size(v, "window")), Field(ge=UNSCALED_WINDOW_BYTES, le=MAX_WINDOW_BYTES)
     ] = TransportSettings.window_bytes
-    rto_min: float = Field(default=TransportSettings.rto_min_s, ge=0.001, le=2)  # agents bound time-outs a little above
+    rto_min: float = Field(default=TransportSettings.rto_min_s, ge=0.001, le=2)  # Agents bound time-outs a little above.
     studies: list[_Study] = Field(min_length=1)
     failures: list[_Failure] = []
 

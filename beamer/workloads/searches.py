@@ -88,7 +88,8 @@ class Hyperband:
         longest = _powers(self.eta, self.resource)
         found: list[Bracket] = []
         for s in range(longest, -1, -1):
-            trials = -(-(longest + 1) * self.eta**s // (s + 1))  # exact where logarithms and powers of floats are not
+            # The result is exact where logarithms and powers of floats are not.
+            trials = -(-(longest + 1) * self.eta**s // (s + 1))
             found.append(_halving(trials, self.eta, (self.iterations * self.resource, self.eta**s), s, self.resume))
         return tuple(found)
 
