@@ -13,7 +13,7 @@ from beamer.bounds.instance import Instance, at_most, distinct_links
 from beamer.bounds.linear_programme import Rows
 from beamer.network.arrays import Floats, Ints
 
-MAX_ITEMS = 150  # the programme has n (n - 1) / 2 variables for pairs
+MAX_ITEMS = 150  # The programme has n (n - 1) / 2 variables for pairs.
 MAX_LOADS = 10  # constraints per item at the start and per round
 MAX_TRIANGLES = 2000  # At most so many constraints are added per round and side.
 TOLERANCE = 1e-7  # A constraint may be violated by this share of the horizon.

@@ -113,7 +113,7 @@ class TrialHandle:
         self._outbox = outbox
         self._address = address
         self._attempt: str | None = None
-        self._leases: dict[str, lease.AgentLease] = {}  # by rank
+        self._leases: dict[str, lease.AgentLease] = {}  # leases by rank
         self._starts: dict[str, int] = {}
 
     @property

@@ -348,8 +348,7 @@ class Outbox:
     def _fail(self, entry: Entry, reason: str, is_overload: bool, is_answer: bool) -> float:
         """Return the seconds after which to try again. is_answer: whether the controller has said so itself."""
         failed = _kind(entry.request)
-        # Repeated failures of one request say nothing of the controller. While closing, every failure counts, as none is
-        # repeated often.
+        # Repeated failures of one request say nothing of the controller. While closing, all count, as none repeats often.
         self._failures += not (is_answer and failed == self._failed and not self._closing)
         self._failed = failed
         entry.failures += 1

@@ -34,8 +34,7 @@ class EvenPlacer:
         self.free_gpus = sum(self.gpus)
         self.free_cpus = sum(self.cpus)
         self._index = {name: i for i, name in enumerate(self.names)}
-        # For workers, nodes with the most free cores come first, then the most free GPUs. Stale entries are dropped when they
-        # come up.
+        # For workers, nodes with most free cores come first, then most free GPUs; stale entries are dropped when they come up.
         self._for_workers = [(-self.cpus[i], -float(self.gpus[i]), i) for i in range(len(self.names)) if self.gpus[i]]
         # For servers, nodes without free GPUs come first, so that cores are left for the workers of others.
         self._for_servers = [(float(self.gpus[i] > 0), -self.cpus[i], i) for i in range(len(self.names)) if self.cpus[i] > 0]

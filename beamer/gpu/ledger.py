@@ -80,7 +80,7 @@ class GpuLedger(Ledger):
         self._ended: dict[str, Job] = {}
         self._devices: dict[str, Devices] = {}
         self._measured: dict[str, dict[tuple[int, int, int, int], list[Speed]]] = {}
-        # processes of each job, by node; suspended and parked jobs keep theirs
+        # Each job's processes are kept by node; suspended and parked jobs keep theirs.
         self._processes: dict[str, dict[str, Process]] = {}
         self._stale: set[StageKey] = set()
         self._decision: Allocated | None = None

@@ -38,7 +38,7 @@ from beamer.workloads.scenario import build_topology, parse_job
 from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving, resized
 from beamer.yaml_files import dump_yaml
 
-# At this standard deviation, one in twenty trials computes four hundred times as long as the median, or longer.
+# At this standard deviation, one in 44 trials computes four hundred times as long as the median, or longer.
 MAX_JITTER = 3.0
 ARRIVAL_DIGITS = 6  # Logarithms of different platforms agree on so many digits of a second.
 

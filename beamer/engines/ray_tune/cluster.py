@@ -10,7 +10,7 @@ from beamer.engines.ray_tune.hosts import RayNode
 from beamer.errors import InputError
 from beamer.gpu.devices import Devices
 
-NODE_LABEL = "ray.io/node-id"  # Ray gives every node this label
+NODE_LABEL = "ray.io/node-id"  # Ray gives every node this label.
 
 
 class ExactResources(PlacementGroupFactory):  # type: ignore[misc]

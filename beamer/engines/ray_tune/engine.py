@@ -154,7 +154,7 @@ class RayTuneEngine(Engine):
         self._hold_s = HOLD_S if is_shared else inf
         self._now = 0.0
         self._runs: dict[str, _Run] = {}
-        # discarded trials, by key, each with its waiting process and since when it waits
+        # Each discarded trial has here its waiting process, and since when that waits.
         self._spent: dict[str, tuple[Placement, float]] = {}
         self._starts: list[float] = []
 

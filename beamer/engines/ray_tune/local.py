@@ -75,7 +75,7 @@ class LocalRayCluster:
             "num_gpus": gpus,
             "num_cpus": self._cpus,
             "object_store_memory": OBJECT_STORE_BYTES,
-            "node_ip_address": f"127.0.0.{self._made + 1}",  # Ray takes 127.0.0.1 for another address of the machine
+            "node_ip_address": f"127.0.0.{self._made + 1}",  # Ray takes 127.0.0.1 for another address of the machine.
         }
 
     def _stop(self) -> None:

@@ -47,8 +47,7 @@ class Drf(RoundBased):
         def place(order: int) -> tuple[float, bool, int]:
             job = growing[order]
             count = workers[job.key]
-            # Of equal jobs, the one that holds more already comes first; otherwise the remainder would move to another job at
-            # every round.
+            # Of equal jobs, the one that holds more comes first; else the remainder would move to another job at every round.
             return (
                 budget.dominant_share(job, count, count * job.request.servers),
                 not job.grant or job.grant.size <= count,

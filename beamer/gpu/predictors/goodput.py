@@ -51,8 +51,7 @@ FIRST_DAMPING, MIN_DAMPING, MAX_DAMPING = 1e-2, 1e-9, 1e9
 DAMPING_DOWN, DAMPING_UP = 5.0, 4.0  # factors after a step that lowered the cost, and after one that did not
 LAST_DAMPING = 1e6  # At this damping, a fit without a better step ends.
 MAX_STEP = 2.0  # A step changes a parameter's logarithm by at most this much, as the model is far from linear beyond.
-# A fit starts at these guesses, and its weak prior holds on to them. The data soon overrule them: any plausible split of a step
-# would do.
+# Fits start at these guesses, which a weak prior holds on to. The data soon overrule them: any plausible split would do.
 GUESSED_CONSTANT = 0.5  # share of the fastest step
 GUESSED_PER_SAMPLE = 0.5  # share of the least time per sample of a GPU, as the rest of a step
 GUESSED_SYNC = 0.2  # share of the slowest step

@@ -35,7 +35,7 @@ def pool(group: Ints, groups: int, first: Ints, link: Ints, seconds: Floats, lin
     pooled_first = np.zeros(groups + 1, np.int64)
     pooled_link = np.empty(len(link), np.int64)
     pooled = np.empty(len(link))
-    # the latest entry of each link; an entry before `start` belongs to an earlier group
+    # Each link has its latest entry here; an entry before `start` belongs to an earlier group.
     entry_of = np.full(links, -1, np.int64)
     entries = 0
     row = 0

@@ -167,7 +167,7 @@ class Batches:
         while True:
             await asyncio.sleep(KEEP_S)
             self._unanswered += 1
-            # Signs are counted, not time: a process that was stopped, or whose loop stood, has the time to hear an answer first.
+            # Signs are counted, not time: a process that was stopped, or whose loop stood, has time to hear an answer first.
             if self._journal.is_shared and self._unanswered > math.ceil(self._patience_s / KEEP_S):
                 self._lose(
                     SilentError(
