@@ -1,4 +1,4 @@
-"""`python -m eval EXPERIMENT`: runs an experiment and prints its table; every figure is measured in the run that reports it."""
+"""`python -m eval EXPERIMENT`: runs an experiment and prints its table. Runs that were interrupted go on with what they had."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Rules as OpenFlow 1.3 messages and back; with `channel` the only place that uses os-ken's classes."""
+"""Rules as OpenFlow 1.3 messages and back: the only place that makes os-ken's matches, instructions and actions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
