@@ -22,6 +22,6 @@ def listen(address: str) -> socket.socket:
         listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise PlatformError(f"cannot listen on {address} ({error.strerror})", "give another address with --http") from error
-    # Accepted connections inherit it; without, head and body of an answer wait for a delayed acknowledgement in between.
+    # Accepted connections inherit it; without it, head and body of an answer wait for a delayed acknowledgement in between.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

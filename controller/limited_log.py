@@ -9,10 +9,10 @@ import structlog
 from beamer.errors import shortened
 from beamer.log_limit import VariedLogLimit
 
-MAX_LOGGED = 20  # variants of an event of a peer that are logged within `AGAIN_S`: more of them say nothing new
-MAX_LOGGED_OF_ALL = 500  # of an event that is nobody's: one a trial, in a search that loses many
+MAX_LOGGED = 20  # So many variants of an event of a peer are logged within `AGAIN_S`: more of them say nothing new.
+MAX_LOGGED_OF_ALL = 500  # So many variants of an event without a peer are logged: one per trial, in a search that loses many.
 AGAIN_S = 3600.0
-MAX_CHARACTERS = 200  # of a text that a peer has chosen
+MAX_CHARACTERS = 200  # A text that a peer has chosen is cut to so many characters.
 
 log = structlog.get_logger("beamer-controller")
 

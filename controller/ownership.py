@@ -12,7 +12,8 @@ class Ownership:
 
     def __init__(self, fabric: Fabric, tracker: Tracker) -> None:
         self._tracker = tracker
-        self._hosts: dict[str, dict[str, str]] = {agent: {} for agent in fabric.agents}  # addresses by name
+        # The addresses of each agent's hosts, by name.
+        self._hosts: dict[str, dict[str, str]] = {agent: {} for agent in fabric.agents}
         for host in fabric.hosts:
             if host.agent is not None:
                 self._hosts[host.agent][host.name] = host.ip

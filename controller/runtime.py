@@ -49,10 +49,10 @@ from controller.network.unmatched import UnmatchedBytes
 from controller.openflow.reports import PairCount, SwitchEvent
 from controller.ownership import Ownership
 
-CLASSES_S = 1.0  # that trials wait at most for their classes before they are started
-_LOOK_S = 0.005  # between two looks whether they are installed
+CLASSES_S = 1.0  # Trials wait at most so long for their classes before they are started.
+_LOOK_S = 0.005  # So long passes between two checks whether the classes are installed.
 PROGRESS_S = 0.5  # progress and measurements alone re-order no more often than this
-LINES_AN_HOUR = 20  # of a kind that are logged of a switch or an agent: more say nothing new
+LINES_AN_HOUR = 20  # So many lines of a kind are logged of a switch or an agent: more say nothing new.
 
 log = structlog.get_logger("beamer-controller")
 
@@ -77,9 +77,9 @@ class Runtime:
         make_switches: Callable[[Callable[[SwitchEvent], None]], Switches],
         seed: int,
         clock: SteadyClock,
-        watch: WatchOptions = WatchOptions(),  # noqa: B008  # frozen
+        watch: WatchOptions = WatchOptions(),  # noqa: B008  # `WatchOptions` is frozen.
         mode: PlanMode | None = None,
-        limits: Limits = Limits(),  # noqa: B008  # frozen
+        limits: Limits = Limits(),  # noqa: B008  # `Limits` is frozen.
         snapshot_events: int = EVENTS,
         recovered: Recovered | None = None,
         on_lost: Callable[[PlatformError], None] = lambda error: None,
@@ -188,7 +188,7 @@ class Runtime:
         changes = self.tracker.check(event)
         if changes:
             self._compaction.count(self._batches.put(event))
-        self.watch.hear(event)  # not before: what is refused is not remembered
+        self.watch.hear(event)  # A refused event is not remembered, so the watch hears only what was checked.
         if not changes:
             return False
         before = self._standing(event)

@@ -33,8 +33,8 @@ from controller.openflow.reports import SwitchEvent
 from controller.runtime import Runtime
 from controller.warm_up import warm_up
 
-WAIT_SHOWN_S = 5.0  # between lines that say what is waited for
-CLOCK_OFF_S = 60.0  # that a journal may be ahead of the clock: machines that take over from each other differ by less
+WAIT_SHOWN_S = 5.0  # So long passes between lines that say what is waited for.
+CLOCK_OFF_S = 60.0  # A journal may be so far ahead of the clock: machines that take over from each other differ by less.
 
 log = structlog.get_logger("beamer-controller")
 
@@ -57,7 +57,7 @@ class Service:
     gpu_policy: GpuPolicy[Any] | None = None
 
 
-SWITCH_INTERVAL_S = 0.001  # after which a thread that decides or writes lets the event loop go on: by default it takes 5 ms
+SWITCH_INTERVAL_S = 0.001  # A thread that decides or writes lets the event loop go on after so long; the default is 5 ms.
 
 
 async def serve_until_stopped(service: Service, listener: socket.socket) -> None:
@@ -102,7 +102,7 @@ async def _prepare(service: Service) -> None:
         while not (await asyncio.wait({deciding}, timeout=WAIT_SHOWN_S))[0]:
             log.info("the first decision is being prepared; there is no service before", waited_s=round(loop.time() - began_s))
         deciding.result()
-    except Exception as error:  # noqa: BLE001  # of a policy: it is asked again when this controller leads
+    except Exception as error:  # noqa: BLE001  # The policy failed; it is asked again when this controller leads.
         log.warning("no decision could be made in advance", reason=f"{type(error).__name__}: {error}")
     finally:
         deciding.cancel()
@@ -119,9 +119,9 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
     grace_s, kept = service.watch.grace_s, service.limits.kept
 
     driver = SwitchDriver(service.fabric, *service.switch_address, tls=service.credentials.switches)
-    await driver.start()  # so that switches are connected, and wait, when the journal has been read
+    await driver.start()  # Switches are then connected, and wait, when the journal has been read.
     try:
-        # Before it is the one that leads: another one, whose kernels are compiled, would be kept from it.
+        # This comes before leading: another controller, whose kernels are compiled, would be kept from it.
         await _prepare(service)
         led = await lead(service.journal, service.fabric, grace_s, kept, decided)
     except BaseException:

@@ -45,12 +45,12 @@ from controller.limited_log import LimitedLog
 from controller.limits import Limits
 from controller.websocket import AGENT_PING_S, FAILED, REFUSED, UNAVAILABLE, UNCOUNT, close_reason
 
-HELLO_S = 5.0  # from the connection to the hello, which an agent sends at once
-SUCCESSION_S = 2 * AGENT_PING_S + 1  # after which an agent that is dead has been given up by its pings
-_COUNTED_CHARACTERS = 20_000  # of a message, which counts as several if it is longer: reading them takes under a millisecond
-_LONG_CHARACTERS = 4096  # of a message that is read when it is its turn: some 50 microseconds
-_LONG_ENTRIES = 32  # of a report that is taken in when it is its turn: some 100 microseconds
-_BURST_S = 1.0  # of messages and entries that may come at once: an agent that has just connected reports everything
+HELLO_S = 5.0  # An agent has so long to send its hello, which it does at once.
+SUCCESSION_S = 2 * AGENT_PING_S + 1  # The pings have given up a dead agent by then.
+_COUNTED_CHARACTERS = 20_000  # A longer message counts as several: reading so many characters takes under a millisecond.
+_LONG_CHARACTERS = 4096  # A longer message waits for its turn to be read: so many take some 50 microseconds.
+_LONG_ENTRIES = 32  # A report of more entries waits for its turn to be taken in: so many take some 100 microseconds.
+_BURST_S = 1.0  # Messages and entries of so many seconds may come at once: an agent that has just connected reports everything.
 
 log = structlog.get_logger("beamer-controller")
 
@@ -74,7 +74,7 @@ class Pace:
     def __init__(self, per_s: float, burst_s: float = _BURST_S) -> None:
         self._per_s = per_s
         self._burst_s = burst_s
-        self._until_s = float("-inf")  # to which what has happened takes
+        self._until_s = float("-inf")  # What has happened uses up the pace until this time.
 
     def wait_s(self, now: float) -> float:
         """Return for how many seconds nothing may happen yet."""
@@ -98,7 +98,7 @@ class _AgentSession:
         self.websocket = websocket
         self.protocol = PeerProtocol()
         self.takes: AssignmentLimits | None = None
-        self.left_out: Mapping[str, int] = {}  # of the latest assignment
+        self.left_out: Mapping[str, int] = {}  # Numbers of entries left out of the latest assignment, by part.
         self._turns = turns
         self._log = session_log
         self.gone = asyncio.Event()
@@ -106,7 +106,8 @@ class _AgentSession:
         self._next: Assignment | None = None
         self._wake = asyncio.Event()
         self._messages, self._entries = Pace(limits.messages_per_s), Pace(limits.entries_per_s)
-        self.changes = Pace(limits.connection_changes_per_s)  # of connections, to be replaced by the agent's own
+        # Once the agent is served, the pace kept for its name replaces this one.
+        self.changes = Pace(limits.connection_changes_per_s)
         self._reported: dict[type, AgentReport] = {}
         self._arrived = asyncio.Event()
 
@@ -115,11 +116,12 @@ class _AgentSession:
         self._wake.set()
 
     async def send_all(self) -> None:
-        with suppress(WebSocketDisconnect, RuntimeError):  # closed from the other task
+        with suppress(WebSocketDisconnect, RuntimeError):  # The other task may have closed the connection.
             while await self._wake.wait():
                 self._wake.clear()
                 await self._turns.granted(self._turns.begin())
-                assignment, self._next = self._next, None  # one that came meanwhile is put again, and needs no second turn
+                # An assignment that came meanwhile has replaced the one before it, and needs no second turn.
+                assignment, self._next = self._next, None
                 if assignment is not None:
                     await self._send(assignment)
 
@@ -142,7 +144,7 @@ class _AgentSession:
     async def welcome(self) -> None:
         """Say what is taken of reports, to an agent that knows of it."""
         if is_known(Welcome, self.protocol.version):
-            with suppress(RuntimeError):  # closed meanwhile
+            with suppress(RuntimeError):  # The connection may have been closed meanwhile.
                 await self.websocket.send_text(encode(Welcome(limits=report_limits(self._limits)), self.protocol.version))
 
     async def receive(self) -> AgentReport:
@@ -185,7 +187,7 @@ class _AgentSession:
         with suppress(WebSocketDisconnect):
             while True:
                 report = await self.receive()
-                self._reported.pop(type(report), None)  # it comes after those that were reported before it
+                self._reported.pop(type(report), None)  # The new report comes after those that were reported before it.
                 self._reported[type(report)] = report
                 self._arrived.set()
 
@@ -224,7 +226,7 @@ class AgentHub:
         self,
         names: Iterable[str],
         listener: AgentListener,
-        limits: Limits = Limits(),  # noqa: B008  # frozen
+        limits: Limits = Limits(),  # noqa: B008  # `Limits` is frozen.
         succession_s: float = SUCCESSION_S,
         hello_s: float = HELLO_S,
     ) -> None:
@@ -235,15 +237,17 @@ class AgentHub:
         self._hello_s = hello_s
         self._turns = TimeSlices()
         self._sessions: dict[str, _AgentSession] = {}
-        self._succeeding: dict[str, asyncio.Event] = {}  # by names of which a second one waits: that a third one has come
+        # While a second agent of a name waits, its event is set when a third one comes.
+        self._succeeding: dict[str, asyncio.Event] = {}
         self._counters: dict[str, Counters] = {}
-        self._unreported: dict[str, dict[str, Mapping[str, int]]] = {}  # by agent and kind of report
+        # Numbers of entries left out, by agent, kind of report and part.
+        self._unreported: dict[str, dict[str, Mapping[str, int]]] = {}
         changes_per_s = limits.connection_changes_per_s
-        # Of each agent, however often it connects: two reports whose connections are all others, at once.
+        # Each agent, however often it connects, may send two reports at once whose connections are all others.
         burst_s = 2 * limits.agent_connections / changes_per_s
         self._changes_of = {name: Pace(changes_per_s, burst_s) for name in self._names}
         self._limited = LimitedLog()
-        self._changes = LogLimit(10, 60.0)  # of who is connected, by name
+        self._changes = LogLimit(10, 60.0)  # Lines about joining and leaving are limited by the agent's name.
 
     @property
     def connected(self) -> frozenset[str]:
@@ -287,7 +291,7 @@ class AgentHub:
 
     async def _refuse(self, name: str, session: _AgentSession, error: InputError) -> None:
         known = name if name in self._names else None
-        kind = re.split(r"[.\[]", error.field)[0]  # what comes further down may be the peer's own choice
+        kind = re.split(r"[.\[]", error.field)[0]  # The peer may have chosen the rest of the field's name.
         self._limited.warning("agent refused", known, known and kind, agent=name, reason=str(error))
         await session.close(REFUSED, str(error))
 
@@ -311,7 +315,7 @@ class AgentHub:
             reading.cancel()
             await asyncio.wait({reading})
             if not reading.cancelled():
-                reading.exception()  # it was raised before, or is of a connection that is being closed for another reason
+                reading.exception()  # The error was raised before, or the connection is being closed for another reason.
 
     async def _succeed(self, name: str, reading: asyncio.Task[None]) -> None:
         """Wait until no other agent of a name is served: one that does not answer pings is given up meanwhile.
@@ -371,7 +375,7 @@ class AgentHub:
         except PlatformError as error:
             self._limited.error("a report cannot be taken in", name, str(error), agent=name, reason=str(error))
             await session.close(UNAVAILABLE, str(error))
-        except Exception as error:  # noqa: BLE001  # a defect; the agent connects again and reports anew
+        except Exception as error:  # noqa: BLE001  # It is a defect; the agent connects again and reports anew.
             self._limited.error("a report cannot be taken in", name, repr(error), agent=name, exc_info=error)
             await session.close(FAILED, repr(error))
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from beamer.errors import InputError, NewerError, PlatformError
-from beamer.network import events as _network_events  # noqa: F401  # read by the names that importing it makes known
+from beamer.network import events as _network_events  # noqa: F401  # Events are read by the names that this import makes known.
 from beamer.network.fabric import Fabric
 from beamer.studies.events import Event
 from beamer.studies.journal.chain import BEGINNING, ChainLink
@@ -22,7 +22,7 @@ from controller.commands.fabric_file import read_fabric
 from controller.journal.replay import parts_of, recover, snapshot
 from controller.limits import Limits, read_limits
 
-LOOKS = 3  # at a journal that a running controller compacts meanwhile
+LOOKS = 3  # A journal is read so often at most, as a running controller may compact it meanwhile.
 
 
 class JournalAction(StrEnum):
@@ -110,7 +110,7 @@ def repair(url: str, removed: Path | None = None) -> None:
             raise PlatformError(
                 f"{kept_in} cannot be written ({error.strerror})", "give another file with --removed"
             ) from error
-        opened.cut(link, int(time.time()))  # more than a journal has had writers, were it one a second
+        opened.cut(link, int(time.time()))  # Even with a new writer every second, a journal has had fewer.
         print(f"damage: {damage}")
         print(f"kept: {link.number} events; removed: {len(rows)} rows, which are in {kept_in}")
     finally:
@@ -163,7 +163,7 @@ def _last_sound(opened: Journal) -> ChainLink:
         for link, _ in opened.entries(to_head=False):  # noqa: B007
             pass
     except NewerError:
-        raise  # it is whole, and must not be cut
+        raise  # The journal is whole and must not be cut.
     except InputError:
         pass
     return link

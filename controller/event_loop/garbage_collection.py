@@ -7,9 +7,9 @@ exceptions and tasks leave behind.
 
 import gc
 
-YOUNG = 100_000  # objects made and not let go of, before the youngest are looked through: a few milliseconds
-MIDDLE = 50  # of these, before the middle-aged are
-OLD = 1000  # of these, before all are: not before billions of objects were made
+YOUNG = 100_000  # So many objects are made and kept before the youngest are searched, which takes a few milliseconds.
+MIDDLE = 50  # The youngest are searched so often before the middle-aged are.
+OLD = 1000  # The middle-aged are searched so often before all are: not before billions of objects were made.
 
 
 def collect_rarely() -> None:

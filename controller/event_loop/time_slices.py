@@ -16,7 +16,7 @@ Work = Generator[int, None, T]
 """Yields how many items it has done since it yielded last, and returns a result."""
 
 SLICE = 256  # items of work done in a turn, each of which takes some 10 to 20 microseconds
-CHEAP = 16  # things that have not changed, which together count as an item
+CHEAP = 16  # So many things that have not changed count as one item.
 
 
 class TimeSlices:
@@ -47,7 +47,7 @@ class TimeSlices:
     def _grant(self) -> None:
         while self._waiting:
             turn = heapq.heappop(self._waiting)[2]
-            if not turn.done():  # nobody waits any more
+            if not turn.done():  # Nobody waits any more for a turn that is done.
                 turn.set_result(None)
                 asyncio.get_running_loop().call_soon(self._grant)
                 return

@@ -11,7 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-PAUSE = 3.0  # times as long as an action took it is not run again: what grows with all that runs takes a quarter of the time
+# The rest is so many times as long as the action took: work that grows with all that runs takes a quarter of the time.
+PAUSE = 3.0
 
 Action = Callable[[], Coroutine[Any, Any, float | None] | None]
 """What is done at once, or begun: a coroutine is run in a task of its own, and may return for how many seconds it worked."""
@@ -79,7 +80,7 @@ class WakeTimer:
         failed = task.cancelled() or task.exception() is not None
         self._rest(began, before_s, None if failed else task.result())
         if not task.cancelled():
-            task.result()  # whatever it raised is the loop's to report, as if it had been raised at once
+            task.result()  # The event loop reports whatever the action raised, as if it had been raised at once.
 
     def _rest(self, began: float, before_s: float, worked_s: float | None = None) -> None:
         """Rest after an action. began: on the loop's clock. before_s: processor time used by then. worked_s: what it says."""

@@ -45,10 +45,10 @@ from controller.limited_log import LimitedLog
 from controller.limits import Limits
 from controller.websocket import FAILED, REFUSED, UNAVAILABLE, close_reason
 
-HELLO_S = 5.0  # from the connection to the hello, which an engine sends at once
-MAX_UNANSWERED = 64  # assignments that an engine has not acted upon, each of which is remembered
-COUNTED_CHARACTERS = 20_000  # of a message, which counts as several if it is longer
-LONG_CHARACTERS = 4096  # of a message that is read when it is its turn
+HELLO_S = 5.0  # An engine has so long to send its hello, which it does at once.
+MAX_UNANSWERED = 64  # At most so many assignments that an engine has not acted upon are remembered, each by itself.
+COUNTED_CHARACTERS = 20_000  # A longer message counts as several.
+LONG_CHARACTERS = 4096  # A longer message waits for its turn to be read.
 BATCH = 16  # events taken in at once, each of which takes some 100 microseconds
 
 Device = tuple[str, int]
@@ -101,7 +101,8 @@ class EngineHub:
         self._hello_s = hello_s
         self._turns = TimeSlices()
         self._sessions: dict[str, _EngineSession] = {}
-        self._used: dict[str, frozenset[Device]] = {}  # by studies whose engines are not connected, as far as is known
+        # GPUs in use by each study whose engine is not connected, as far as is known.
+        self._used: dict[str, frozenset[Device]] = {}
         self._limited = LimitedLog()
         self._changes = LogLimit(10, 60.0)
 
@@ -161,7 +162,7 @@ class EngineHub:
             except PlatformError as error:
                 self._limited.error("an engine's events cannot be taken in", None, str(error), study=study, reason=str(error))
                 await session.close(UNAVAILABLE, str(error))
-            except Exception as error:  # noqa: BLE001  # a defect; the engine connects again and reports anew
+            except Exception as error:  # noqa: BLE001  # It is a defect; the engine connects again and reports anew.
                 self._limited.error("an engine cannot be served", None, repr(error), study=study, exc_info=error)
                 await session.close(FAILED, repr(error))
 
@@ -176,7 +177,8 @@ class EngineHub:
         return hello
 
     async def _exchange(self, study: str, session: "_EngineSession") -> None:
-        if before := self._sessions.get(study):  # of the same run, or this one had been refused: it was cut off
+        # The earlier connection was cut off: it is of the same run, or this one would have been refused.
+        if before := self._sessions.get(study):
             before.end()
             self._set_used(study, before.used)
         session.inherit(self._used.pop(study, frozenset()))
@@ -224,7 +226,8 @@ class _EngineSession:
         self._turns = turns
         self._messages, self._events = Pace(limits.messages_per_s), Pace(limits.entries_per_s)
         self._sent: SearchAssignment | None = None
-        self._granted: dict[int, frozenset[Device]] = {}  # by assignments from the latest acted upon; 0: inherited
+        # GPUs by number of assignment, from the latest one acted upon; 0 stands for inherited ones.
+        self._granted: dict[int, frozenset[Device]] = {}
         self._replaced = asyncio.Event()
 
     def end(self) -> None:
@@ -258,7 +261,7 @@ class _EngineSession:
 
     async def _send_all(self) -> None:
         """Send what holds, at once and at every change."""
-        with suppress(WebSocketDisconnect, RuntimeError):  # closed meanwhile
+        with suppress(WebSocketDisconnect, RuntimeError):  # The connection may have been closed meanwhile.
             while True:
                 number = self._sent.number if self._sent else 0
                 assignment = self._listener.assignment(self._study, self.facts)
@@ -283,11 +286,11 @@ class _EngineSession:
         """Say what is taken, to an engine that knows of it."""
         if is_known(EngineWelcome, self.protocol.version):
             limits = SearchLimits(message_bytes=self._limits.message_bytes, events=MAX_EVENTS)
-            with suppress(RuntimeError):  # closed meanwhile
+            with suppress(RuntimeError):  # The connection may have been closed meanwhile.
                 await self._websocket.send_text(encode(EngineWelcome(limits=limits), self.protocol.version))
 
     def _grant(self, number: int, devices: frozenset[Device]) -> None:
-        if len(self._granted) >= MAX_UNANSWERED:  # of an engine that does not answer: whatever it was granted it may use
+        if len(self._granted) >= MAX_UNANSWERED:  # An engine that does not answer may use whatever it was granted.
             devices |= frozenset().union(*self._granted.values())
             self._granted = {}
         self._granted[number] = devices

@@ -63,8 +63,9 @@ from controller.limits import Limits
 
 COALESCE_S = 0.002  # events of one burst make one decision
 REPORTS_S = 0.05  # reports alone call for a decision no more often than this
-RECONNECT_S = PING_EVERY_S + PING_ANSWER_S + 5.0  # for engines to notice that a controller is gone, and to connect to another
-RETRY_S = 1.0  # after the journal could not be written
+# Engines take so long to notice that a controller is gone and to connect to another.
+RECONNECT_S = PING_EVERY_S + PING_ANSWER_S + 5.0
+RETRY_S = 1.0  # A decision that failed, or that the journal could not take, is tried again after so long.
 OF_ENGINES = (
     StudyRegistered, StudyEnded, StageRegistered, StageSealed, TrialRegistered, TargetSet, TargetDropped, TrialEnded,
     RanksSeen, GpusRequested, TrialReported, RunFinished, RunFailed, ReportRefused,
@@ -104,17 +105,17 @@ class GpuLevel:
         self._tracker = tracker
         self._ledger = ledger
         self._decider = PolicyDecider(tracker, ledger, policy, seed)
-        self._place = {host.name: place for place, host in enumerate(fabric.hosts)}  # neighbours come one after another
+        self._place = {host.name: place for place, host in enumerate(fabric.hosts)}  # Neighbours have consecutive places.
         self._limits = limits
         self._record = record
         self._written = written
         self._classes_installed = classes_installed
         self._clock = clock
-        self._declared: dict[str, tuple[Node, ...]] = {}  # nodes, by study whose engine is connected
-        self._up: dict[str, tuple[Node, ...]] = {}  # those that its engine finds up
+        self._declared: dict[str, tuple[Node, ...]] = {}  # The nodes of each study whose engine is connected.
+        self._up: dict[str, tuple[Node, ...]] = {}  # The nodes of each study that its engine finds up.
         self._left: set[str] = set()  # studies without processes
-        self._runs: dict[str, str] = {}  # of the studies of engines
-        # What is granted, with the decision that it has been granted since.
+        self._runs: dict[str, str] = {}  # The run of each study whose engine is connected.
+        # Each grant with its GPUs, and the generation of the decision since which it holds.
         self._since = {key: (grant, ledger.devices[key], 0) for key, grant in ledger.granted.items()}
         self.released = ledger.decision.generation if ledger.decision else 0
         self._recovering: set[str] = set()  # studies whose engines may not know yet that this controller has started
@@ -160,7 +161,7 @@ class GpuLevel:
         if isinstance(event, StudyEnded):
             self._recovering.discard(event.study)
         if isinstance(event, StudyEnded) and event.study not in self.engines.connected:
-            self.engines.forget(event.study)  # whoever ends it has seen to its processes
+            self.engines.forget(event.study)  # Whoever ends a study has seen to its processes.
         if isinstance(event, StudyRegistered | StudyEnded):
             self.engines.renew()
 
@@ -196,7 +197,7 @@ class GpuLevel:
         for of_engines in (self._declared, self._up, self._runs):
             of_engines.pop(study, None)
         record = self._tracker.studies.get(study)
-        if record is None or record.status is StudyStatus.ENDED:  # without having said that it leaves: it was cut off
+        if record is None or record.status is StudyStatus.ENDED:  # The engine has not said that it leaves: it was cut off.
             self._later(RECONNECT_S, lambda: self._forget(study))
         self._deciding.within(COALESCE_S)
 
@@ -218,7 +219,7 @@ class GpuLevel:
             return
         record = self._tracker.studies.get(study)
         if record is not None and record.run == self._runs.get(study) and record.status is StudyStatus.ENDED:
-            return  # it is over, whatever its engine had not heard of that
+            return  # The study is over, even if its engine had not heard of that.
         if not isinstance(event, OF_ENGINES) or study_of(event) != study:
             raise InputError("event", type(event).__name__, f"what happens to {study} under its engine")
         check_admission(event, self._tracker, self._limits)
@@ -307,7 +308,7 @@ class GpuLevel:
         except PlatformError as error:
             self._limited.error("the journal takes no decision, the old one stays", None, reason=str(error))
             self._deciding.within(RETRY_S)
-        except Exception as error:  # noqa: BLE001  # whatever has changed while it was made: another one is
+        except Exception as error:  # noqa: BLE001  # The state has changed meanwhile: another decision is made.
             reason = repr(error)
             self._limited.warning("a decision cannot be carried out, another one is made", None, reason, reason=reason)
             self._deciding.within(RETRY_S)

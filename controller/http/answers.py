@@ -13,7 +13,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from controller.event_loop.time_slices import TimeSlices
 
-PART_CHARACTERS = 1 << 14  # of an answer that are written in a turn of the loop: some 3 ms
+PART_CHARACTERS = 1 << 14  # So much of an answer is written in a turn of the loop: some 3 ms.
 _JSON = "application/json"
 
 

@@ -92,12 +92,12 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
         description=f"Every answer says in its header `{HEADER}` which version of the protocol the controller speaks.",
         docs_url="/docs",
         redoc_url=None,
-        redirect_slashes=False,  # to whatever a request's Host says, before anybody has asked for a token
+        redirect_slashes=False,  # Redirects would go to whatever a request's Host says, before anybody has asked for a token.
         dependencies=[authorization],
         responses=DOCUMENTED,
     )
     app.router.route_class = QuickRoute
-    app.add_exception_handler(DeniedError, _deny)  # type: ignore[arg-type]  # of both kinds of connection
+    app.add_exception_handler(DeniedError, _deny)  # type: ignore[arg-type]  # It handles requests and WebSockets.
 
     async def refuse(request: Request, error: Exception) -> Response:
         """Refuse an input, unless another controller leads by now, which may know more."""
@@ -111,7 +111,7 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
     app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(PlatformError, _unavailable)
     app.add_exception_handler(HTTPException, _unserved)
-    _add_trials(app, runtime)  # the most frequent first: paths are tried in this order
+    _add_trials(app, runtime)  # The most frequent paths come first, as paths are tried in this order.
     _add_studies(app, runtime)
     _add_reads(app, runtime, authorization)
 
@@ -283,7 +283,7 @@ async def serve_engine(runtime: Runtime, study: str, websocket: WebSocket) -> No
 async def _deny(connection: HTTPConnection, error: Exception) -> Response | None:
     assert isinstance(error, DeniedError)
     if isinstance(connection, WebSocket):
-        await connection.accept()  # so that the agent is told why
+        await connection.accept()  # The agent can be told why only over an accepted connection.
         await connection.close(REFUSED, close_reason(str(error)))
         return None
     refused = refusal(error.status, str(error), error.expected)
@@ -301,9 +301,9 @@ async def _refuse_body(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     # A misspelt key explains a missing one better than the reverse.
     finding = min(error.errors(), key=lambda f: f["type"] != "extra_forbidden")
-    if isinstance(finding["input"], bytes):  # FastAPI parses nothing else
+    if isinstance(finding["input"], bytes):  # FastAPI parses a body only if it is said to be JSON.
         return refusal(422, "the body is not said to be JSON", "JSON, with Content-Type: application/json", "body")
-    location = finding["loc"][1:] or finding["loc"]  # without "body" or "path", which the field's name implies
+    location = finding["loc"][1:] or finding["loc"]  # The field's name implies "body" or "path".
     body = request.scope["route"].body_field
     model = body.field_info.annotation if body else None
     return refused_input(finding_error({**finding, "loc": location}, model))
@@ -317,7 +317,7 @@ async def _unavailable(_request: Request, error: Exception) -> Response:
 async def _unserved(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = error.status_code
-    if status == HTTPStatus.BAD_REQUEST:  # JSON that cannot be read: a number of thousands of digits, say
+    if status == HTTPStatus.BAD_REQUEST:  # The body is JSON that cannot be read, such as a number of thousands of digits.
         return refusal(422, "the body cannot be read as JSON", "JSON in UTF-8 whose integers have at most 16 digits", "body")
     refused = refusal(status, error.detail, "a path and a method of this API")
     refused.headers.update(error.headers or {})

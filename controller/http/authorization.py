@@ -23,8 +23,9 @@ from controller.identity.tokens import EVERY_STUDY, Claims, Permission, TokenErr
 from controller.websocket import PEER_CERTIFICATE
 
 HEALTH, STUDIES, AGENT = "/v1/health", "/v1/studies", "/v1/agents/{name}"
-LOG_AGAIN_S = 3600.0  # the same kind from the same peer
-MAX_LOGGED = 60  # of a kind in that time, from all peers: addresses cost an attacker little, the disk is shared
+LOG_AGAIN_S = 3600.0  # A denial of the same kind from the same peer is logged again after so long.
+# So many denials of a kind are logged in that time, from all peers: addresses cost an attacker little, the disk is shared.
+MAX_LOGGED = 60
 _SCHEME = "bearer "
 _UNLIMITED = Claims(EVERY_STUDY, TokenRole.OPERATOR)
 
@@ -70,10 +71,10 @@ class Authorization:
         claims = self._claims(connection)
         study = connection.path_params.get("study")
         if study is not None:
-            reads = connection.scope.get("method") in ("GET", "HEAD")  # an engine's WebSocket has none
+            reads = connection.scope.get("method") in ("GET", "HEAD")  # An engine's WebSocket has no method.
             action = Permission.READ_STUDY if reads else Permission.WRITE_STUDY
         elif path == STUDIES:
-            return claims  # every role may read some, and gets no others
+            return claims  # Every role may read some studies, and gets no others.
         else:
             action = Permission.READ_NETWORK
         if not claims.permits(action, study):

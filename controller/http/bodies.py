@@ -94,7 +94,7 @@ class AttemptBody(Body):
     sync_bytes: gradient bytes of one synchronisation. compute_s: seconds per step. overlap: in [0, 1].
     """
 
-    workers: Annotated[list[WorkerBody], Field(fail_fast=True)]  # of a million that cannot be, one is enough to say
+    workers: Annotated[list[WorkerBody], Field(fail_fast=True)]  # One of a million invalid workers is enough to report.
     sync_bytes: Bytes | None = None
     collective: str = "ring"
     compute_s: float | None = None

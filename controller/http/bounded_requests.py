@@ -63,5 +63,5 @@ async def _refuse(
     status: int, message: str, expected: str, size: int | None, scope: Scope, receive: Receive, send: Send
 ) -> None:
     answer = refusal(status, message, expected, None if size is None else "body", size)
-    answer.headers["connection"] = "close"  # what is left of the body is not read
+    answer.headers["connection"] = "close"  # The rest of the body is not read.
     await answer(scope, receive, send)

@@ -9,10 +9,10 @@ from beamer.errors import PlatformError
 from beamer.log_limit import LogLimit
 from controller.limits import Limits
 
-ACCEPTED_AT_ONCE = 32  # connections before any of them is counted
+ACCEPTED_AT_ONCE = 32  # So many connections are accepted before any of them is counted.
 OWN_DESCRIPTORS = 64  # the journal, logs, listening sockets, libraries
-_BEING_CLOSED = 4 * ACCEPTED_AT_ONCE  # surplus ones, whose descriptors are freed turns of the loop later
-_PER_ELEMENT = 4  # a switch or an agent, and the connection that replaces a dead one
+_BEING_CLOSED = 4 * ACCEPTED_AT_ONCE  # Surplus connections free their descriptors only turns of the loop later.
+_PER_ELEMENT = 4  # A switch or an agent takes so many descriptors, with the connection that replaces a dead one.
 
 log = structlog.get_logger("beamer-controller")
 
@@ -22,7 +22,7 @@ def raise_descriptor_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # a hard limit that the kernel does not grant
+    except (OSError, ValueError):  # The kernel does not grant the hard limit.
         return soft
     return hard
 

@@ -29,7 +29,7 @@ class Refusal(BaseModel):
     error: RefusalReason
 
 
-SCHEMAS = "#/components/schemas/"  # where a document keeps what it refers to
+SCHEMAS = "#/components/schemas/"  # An OpenAPI document keeps here what it refers to.
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status.value: {"description": description, "content": {"application/json": {"schema": {"$ref": SCHEMAS + "Refusal"}}}}
     for status, description in (

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-PIECE_BYTES = 4096  # some 10 ms of the most costly input, which are chunks of one byte
-SLICE_S = 0.01  # of parsing, after which a peer that keeps sending gets half of the loop's time
-FLUSH_S = 10.0  # after closing, for the peer to take what was written: as long as for an answer
+PIECE_BYTES = 4096  # Parsing so much of the most costly input, chunks of one byte, takes some 10 ms.
+SLICE_S = 0.01  # A peer that keeps sending gets half of the loop's time after so much parsing.
+FLUSH_S = 10.0  # After closing, the peer has so long to take what was written: as long as for an answer.
 
 
 class PacedConnection(asyncio.Transport, asyncio.Protocol):
@@ -27,8 +27,9 @@ class PacedConnection(asyncio.Transport, asyncio.Protocol):
         self._protocol = make()
         self._flush_s = flush_s
         self._kept = bytearray()
-        self._paused = self._unread = False  # by the protocol; by the peer, which does not take what was written
-        self._share_s = 0.0  # loop time at which parsing has had no more than half of the time
+        # `_paused`: the protocol asked for it. `_unread`: the peer does not take what was written.
+        self._paused = self._unread = False
+        self._share_s = 0.0  # Parsing has had no more than half of the time by this loop time.
         self._turn: asyncio.Handle | None = None
         self._flush: asyncio.TimerHandle | None = None
         self._lost = False
@@ -115,7 +116,8 @@ class PacedConnection(asyncio.Transport, asyncio.Protocol):
 
     def close(self) -> None:
         """Close when the peer has taken what was written, or has not for too long."""
-        if self._flush is None and not self._lost:  # TLS takes a second time for the end: nothing more could be asked of it
+        # After a second call TLS takes the connection for ended: nothing more could be asked of it.
+        if self._flush is None and not self._lost:
             self._transport.close()
             self._flush = self._loop.call_later(self._flush_s, self._transport.abort)
 

@@ -23,7 +23,7 @@ from controller.limited_log import LimitedLog
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _JSON = "application/json"
-_MAX_DIGITS = 7  # of an integer in a path that is read here
+_MAX_DIGITS = 7  # A longer integer in a path is not read here.
 _ABSENT = object()
 
 

@@ -38,10 +38,11 @@ from controller.http.versioned_requests import VersionedRequests
 from controller.limits import Limits
 from controller.websocket import AGENT_PING_S, PEER_CERTIFICATE, UNCOUNT
 
-LAST_REQUESTS_S = 1  # for requests under way when asked to stop
+LAST_REQUESTS_S = 1  # Requests under way have so long when the server is asked to stop.
 KERNEL_BACKLOG = 1024  # connections that wait to be accepted: trainers of a large search start together
-_CLOSE_S = 2.0  # for the other side of a WebSocket to answer that it closes, too
-_MAX_FRAGMENTS = 1024  # of a message: each takes some 60 bytes more than its content, or any number of empty ones would do
+_CLOSE_S = 2.0  # The other side of a WebSocket has so long to answer that it closes, too.
+# A message has at most so many frames: each takes some 60 bytes more than its content, and any number of empty ones would pass.
+_MAX_FRAGMENTS = 1024
 
 _LIBRARY_LOGS = ("asyncio", "uvicorn.error")
 
@@ -188,7 +189,7 @@ class _WebSocket(WebSocketsSansIOProtocol):
         if not self.read_paused:
             super().keepalive_timeout()
             return
-        # Its answer waits behind what is not read yet, at the rate that is granted to it.
+        # The answer to a ping waits behind what is not read yet, at the rate that is granted to the peer.
         self.pong_timer = self.pending_ping_payload = None
         self.schedule_ping()
 
@@ -242,11 +243,12 @@ def http_server(app: ASGIApp, limits: Limits, connections: int, tls: ssl.SSLCont
         ws_max_size=limits.message_bytes,
         ws_ping_interval=AGENT_PING_S,
         ws_ping_timeout=AGENT_PING_S,
-        ws_per_message_deflate=False,  # of little use on a network this fast, and a small frame could become a large one
+        # Compression is of little use on a network this fast, and a small frame could become a large one.
+        ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # an address is that of the connection
+        proxy_headers=False,  # A peer's address is that of its connection.
         backlog=ACCEPTED_AT_ONCE,
         h11_max_incomplete_event_size=limits.header_bytes,
         timeout_graceful_shutdown=LAST_REQUESTS_S,

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol
 
-SHUTDOWN_S = 2.0  # for the peer's part in closing, which need not come
+SHUTDOWN_S = 2.0  # The peer has so long for its part in closing, which need not come.
 
 
 class ConnectionCount(Protocol):
@@ -53,7 +53,7 @@ class TlsHandshake(asyncio.Protocol):
         if not self._count.admit(address):
             transport.abort()
             return
-        transport.pause_reading()  # what comes is TLS's
+        transport.pause_reading()  # TLS reads what arrives.
         task = asyncio.get_running_loop().create_task(self._agree(transport, address))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -72,7 +72,7 @@ class TlsHandshake(asyncio.Protocol):
                 ssl_handshake_timeout=self._within_s,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
-        except OSError as error:  # ssl.SSLError and time-outs are
+        except OSError as error:  # `ssl.SSLError` and time-outs are `OSError`s.
             self._failed(address, str(error))
             return
         finally:

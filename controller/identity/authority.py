@@ -20,8 +20,8 @@ from beamer.errors import InputError
 from controller.identity.secret_files import create_secret, read_secret, replace_secret
 
 AUTHORITY = "ca"
-AUTHORITY_DAYS = 3650  # replacing it means new certificates everywhere at once
-_CLOCKS = timedelta(minutes=5)  # by which the clocks of machines may differ
+AUTHORITY_DAYS = 3650  # Replacing the authority means new certificates everywhere at once.
+_CLOCKS = timedelta(minutes=5)  # The clocks of machines may differ by so much.
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    unencrypted = serialization.NoEncryption()  # services start without anybody there
+    unencrypted = serialization.NoEncryption()  # Services start without anybody there to enter a password.
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, unencrypted)
 
 

@@ -21,7 +21,7 @@ PeerCertificate = Mapping[str, Any]
 
 TRUST_DOMAIN = "spiffe://beamer"
 _SWITCH = re.compile(rf"{TRUST_DOMAIN}/switch/([0-9a-f]{{16}})")
-_AGENT = re.compile(rf"{TRUST_DOMAIN}/agent/([A-Za-z0-9._-]+)")  # what SPIFFE allows in a path
+_AGENT = re.compile(rf"{TRUST_DOMAIN}/agent/([A-Za-z0-9._-]+)")  # SPIFFE allows these characters in a path.
 
 
 def switch_uri(dpid: int) -> str:
@@ -63,7 +63,7 @@ def mutual_tls(purpose: ssl.Purpose, certificate: Path, key: Path, authority: Pa
     try:
         context.load_cert_chain(certificate, key)
         context.load_verify_locations(authority)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # `ssl.SSLError` is an `OSError`.
         files = f"{certificate}, {key}, {authority}"
         raise PlatformError(f"cannot use the TLS files {files} ({error})", "give PEM files that belong together") from error
     return context

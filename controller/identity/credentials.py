@@ -44,7 +44,7 @@ def read_credentials(cert: Path | None, key: Path | None, ca: Path | None, token
     assert key is not None
     assert ca is not None
     http, switches = (mutual_tls(ssl.Purpose.CLIENT_AUTH, cert, key, ca) for _ in range(2))
-    http.verify_mode = ssl.CERT_OPTIONAL  # trainers come with tokens; of agents a certificate is asked later
+    http.verify_mode = ssl.CERT_OPTIONAL  # Trainers come with tokens; agents are asked for a certificate later.
     return Credentials(http, switches, tokens)
 
 

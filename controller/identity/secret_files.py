@@ -24,7 +24,7 @@ def create_secret(path: Path, content: bytes, field: str) -> None:
 def replace_secret(path: Path, content: bytes, field: str) -> None:
     """Write a file that its owner alone may read in the place of the one that may be there, whole or not at all."""
     beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)  # of a process that was killed
+    beside.unlink(missing_ok=True)  # A process that was killed may have left the file.
     create_secret(beside, content, field)
     beside.replace(path)
 
@@ -39,7 +39,7 @@ def read_secret(path: Path, field: str) -> bytes:
             status = os.fstat(file.fileno())
             if status.st_uid not in (os.geteuid(), 0):
                 raise InputError(field, str(path), f"a file of this user's or root's, not of user {status.st_uid}")
-            if stat.S_IMODE(status.st_mode) & 0o007:  # a service's group may share it
+            if stat.S_IMODE(status.st_mode) & 0o007:  # A service's group may share the file.
                 raise InputError(field, str(path), f"a file that others may not read (chmod o= {path})")
             return file.read()
     except OSError as error:

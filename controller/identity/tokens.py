@@ -19,11 +19,11 @@ from beamer.studies.model import check_name
 from controller.identity.secret_files import create_secret, read_secret
 
 EVERY_STUDY = "*"
-MAX_CHARACTERS = 4096  # of a token; ours have about 250, and clients send no longer ones
-MAX_DAYS = 3650  # that a token is valid: what is to be valid for ever is never renewed
+MAX_CHARACTERS = 4096  # Tokens of this controller have about 250 characters, and clients send none above this limit.
+MAX_DAYS = 3650  # A token is valid for at most so many days: one that is to be valid for ever is never renewed.
 DAY_S = 86_400
 _ALGORITHM = "HS256"
-_KEY_BYTES = 32  # as many as the hash has (RFC 7518, section 3.2)
+_KEY_BYTES = 32  # The key has as many bytes as the hash (RFC 7518, section 3.2).
 _FOREIGN_CLAIMS = "the token's claims are not those of this controller's tokens"
 _ISSUER, _AUDIENCE = "beamer", "beamer-controller"
 
@@ -140,7 +140,7 @@ def read_token(key: TokenKey, token: str, now_s: float) -> Claims:
     if len(token) > MAX_CHARACTERS:
         raise TokenError("malformed", f"the token has more than {MAX_CHARACTERS} characters")
     try:
-        # Whether it has expired is judged below, by a clock that is an argument.
+        # Whether the token has expired is judged below, by a clock that is an argument.
         payload = jwt.decode(
             token,
             key.secret,

@@ -25,9 +25,10 @@ from beamer.studies.registry import Retention
 from controller.journal.replay import Growth, snapshot
 
 NICENESS = 10  # a snapshot is never urgent
-EVENTS = 100_000  # after the last snapshot: read in a few seconds
-CHARACTERS = 64 << 20  # of events after the last snapshot: what long ones take on the disk is bounded as well
-RETRY_S = 300.0  # after a snapshot could not be made, which takes as long as a restart each time
+EVENTS = 100_000  # A snapshot is due so many events after the last one: they are read in a few seconds.
+# A snapshot is due after so many characters of events as well, which bounds what long ones take on the disk.
+CHARACTERS = 64 << 20
+RETRY_S = 300.0  # A snapshot that failed is tried again after so long, as each attempt takes as long as a restart.
 
 log = structlog.get_logger("beamer-controller")
 
@@ -75,7 +76,7 @@ class Compaction:
             since = self._growth
             self._growth = Growth(since.events - before.events, since.characters - before.characters, len(made.content))
             log.info("the journal is compacted", events=made.link.number, snapshot_bytes=len(made.content))
-        except Exception as error:  # noqa: BLE001  # whatever it is: a journal that grows without end is to be noticed
+        except Exception as error:  # noqa: BLE001  # Any error is logged: a journal that grows without end is to be noticed.
             reason = str(error) if isinstance(error, BeamerError) else f"{type(error).__name__}: {error}"
             log.error("the journal is not compacted", reason=shortened(reason), again_after_s=RETRY_S)
             self._not_before_s = asyncio.get_running_loop().time() + RETRY_S

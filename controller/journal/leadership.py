@@ -20,8 +20,8 @@ from beamer.studies.journal.store import Journal
 from beamer.studies.registry import Retention
 from controller.journal.replay import Recovered, recover
 
-LOG_AGAIN_S = 60.0  # that the database is away, where a follower finds it out several times a second
-POLL_S = 0.3  # between two attempts to lead, each of which takes in what was written meanwhile
+LOG_AGAIN_S = 60.0  # An unreachable database is logged again after so long: a follower finds it out several times a second.
+POLL_S = 0.3  # So long passes between two attempts to lead, each of which takes in what was written meanwhile.
 
 log = structlog.get_logger("beamer-controller")
 
@@ -103,7 +103,7 @@ def caught_up(journal: Journal, fabric: Fabric, grace_s: float, kept: Retention,
         snapshot = journal.snapshot()
         if snapshot is None or snapshot.link.number <= known.link.number:
             raise
-        return recover(journal, fabric, grace_s, kept)  # what comes after the last one known was compacted meanwhile
+        return recover(journal, fabric, grace_s, kept)  # The events after the last one known were compacted meanwhile.
     return known
 
 

@@ -62,7 +62,7 @@ class Recovered:
             self.growth.characters += journal.read_characters - before
         except BeamerError:
             raise
-        except Exception as error:  # of a defect or an edit by hand: whatever it is, it has to be named
+        except Exception as error:  # Any error has to be named, be it of a defect or an edit by hand.
             what = f"nothing follows from event {self.link.number + 1} ({type(error).__name__}: {error})"
             raise journal.damage(what) from error
 

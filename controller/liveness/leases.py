@@ -103,15 +103,16 @@ class Leases:
         self._agent_of = {host.name: host.agent or "" for host in fabric.hosts}
         self._grace_s = grace_s
         self._reports: dict[str, Workers] = {}
-        self._gone: dict[str, frozenset[tuple[str, int]]] = {}  # trials and ranks, by agent
+        # Trials and ranks of the workers that each agent reports as gone.
+        self._gone: dict[str, frozenset[tuple[str, int]]] = {}
         self._impossible: dict[str, list[Unattached]] = {}  # leases of processes that no worker can be, by agent
-        self._refused: dict[tuple[str, int], Unattached] = {}  # since `due` was asked, by trial and rank
+        self._refused: dict[tuple[str, int], Unattached] = {}  # Leases refused since `due` was last asked, by trial and rank.
         self._attached: dict[_Listed, int] = {}  # the attempt that each lease was attached to last
         self._populated: dict[str, int] = {}  # the last attempt that a worker has attached to, by trial
-        self._owner: dict[str, tuple[int, int]] = {}  # an attempt and the user whose it is, by trial
+        self._owner: dict[str, tuple[int, int]] = {}  # An attempt and the user that it belongs to, by trial.
         self._lost: dict[str, tuple[int, frozenset[int]]] = {}  # a lost attempt and its ranks that held leases, by trial
         self._since: dict[_Missing | _Left, float] = {}
-        self._held: dict[tuple[str, int], _Listed] = {}  # by trial and rank
+        self._held: dict[tuple[str, int], _Listed] = {}  # The lease that holds each rank, by trial and rank.
         self.next_s: float | None = None
 
     def state(self) -> str:
@@ -210,7 +211,7 @@ class Leases:
         self._since = {what: self._since.get(what, now) for what in left} | {
             what: since_s for what, since_s in self._since.items() if not isinstance(what, _Left)
         }
-        # One that is reported even after the grace was taken up again too soon after its end to be told from it.
+        # A lease that is reported even after the grace was taken up again too soon after its end to be told from it.
         leaving = {what.listed for what in left if self._since[what] + self._grace_s > now}
         self._held = self._holders(claims, leaving)
         missing = {what: trial for trial in tracker.running for what in self._missing(trial)}
@@ -290,7 +291,7 @@ class Leases:
                 continue
             owner = self._owner_of(key, attempt)
             for rank, listed in found.items():
-                # Leases of several users may have come together: the attempt is the first one's.
+                # Leases of several users may have come together: the attempt belongs to the first of them.
                 if not _may(listed.lease.process.uid, owner):
                     continue
                 owner = listed.lease.process.uid if owner is None else owner
@@ -302,7 +303,7 @@ class Leases:
         if trial.status is not TrialStatus.LOST or all(self._is_spent(listed, attempt) for listed in found.values()):
             return False
         lost, ranks = self._lost.get(trial.key, (0, frozenset()))
-        if lost != attempt.seq or not ranks:  # the controller was restarted since
+        if lost != attempt.seq or not ranks:  # The controller was restarted since the attempt was lost.
             ranks = frozenset(worker.rank for worker in attempt.workers)
         return ranks <= found.keys()
 
@@ -311,13 +312,13 @@ class Leases:
         assert attempt is not None
         was_populated = self._populated.get(trial.key) == attempt.seq
         if not attempt.processes and not was_populated:
-            return  # as of most, in a search whose trials do not attach
+            return  # In a search whose trials do not attach, this holds for most of them.
         host = {worker.rank: worker.host for worker in attempt.workers}
         for rank, process in attempt.processes.items():
             gone = self._gone.get(self._agent_of.get(host[rank], ""), ())
             holder = self._held.get((trial.key, rank))
             if holder is not None and holder.lease.process != process:
-                continue  # another process has taken its place
+                continue  # Another process has taken the worker's place.
             # A connection that a child has inherited may outlive the worker.
             is_gone = (trial.key, rank) in gone
             if is_gone or (process.leased and holder is None):

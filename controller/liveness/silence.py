@@ -121,7 +121,7 @@ def _named(event: Event) -> list[_Name]:
             return named if stage is None else [*named, (study, "stage", stage)]
         case FellSilent():
             return []
-    of_trial: str | None = getattr(event, "trial", None)  # of what happens to a trial, at whichever level
+    of_trial: str | None = getattr(event, "trial", None)  # Any other event may be about a trial, at whichever level.
     if of_trial is None:
         return []
     study, trial = split_key(of_trial)

@@ -15,10 +15,11 @@ from controller.liveness.leases import Leases, Unattached
 from controller.liveness.silence import Silence
 
 GRACE_S = 10.0  # an agent or a controller that is started again is back within about 2 s, and its clients' leases with it
-SILENCE_S = 900.0  # longer than steps of training and evaluations usually take
+SILENCE_S = 900.0  # Steps of training and evaluations usually take less.
 _SOON_S = 0.002  # changes of one burst are taken together
-_PAUSE = 9.0  # of the timer: a tenth of the time, as nothing that is missing is urgent
-_RETRY_S = 1.0  # after the journal could not be written
+# The timer rests so many times as long as a check took: a tenth of the time suffices, as nothing missing is urgent.
+_PAUSE = 9.0
+_RETRY_S = 1.0  # A check is made again so long after the journal could not be written.
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class Watch:
         self._alarm = WakeTimer(self._check, _PAUSE)
         self._log_limited = LimitedLog()
         self._logged: set[Unattached] = set()
-        self._refused: set[str] = set()  # messages of what `record` refused at the last look, not of leases
+        # Messages of events that `record` refused at the last check; refused leases are not among them.
+        self._refused: set[str] = set()
 
     def start(self) -> None:
         """Begin to watch: whatever is missing now has its whole grace."""

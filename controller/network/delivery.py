@@ -20,7 +20,7 @@ from controller.network.targets import Targets
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 
-SWITCH_WAIT_S = 2.0  # that assignments wait at most for switches to acknowledge their rules
+SWITCH_WAIT_S = 2.0  # Assignments wait at most so long for switches to acknowledge their rules.
 
 log = structlog.get_logger("beamer-controller")
 
@@ -88,7 +88,7 @@ class Delivery:
 
     async def start(self) -> None:
         """Have switches hold what is wanted, and listen for them."""
-        # Before any switch can connect, or the first one would be asked to drop rules that still hold.
+        # Rules are installed before any switch can connect, or the first one would be asked to drop rules that still hold.
         self.switches.install(self.installation.generation, self.targets.rules)
         await self.switches.start()
 
@@ -130,7 +130,7 @@ class Delivery:
             self._agents.send(agent, self.assignment(agent))
         if not self._pending or self._pending[0] is not first:
             self._switch_wait.cancel()
-        if self._pending and self._pending[0].generation <= self._durable:  # it is not waited for anew
+        if self._pending and self._pending[0].generation <= self._durable:  # A wait that is under way does not begin anew.
             self._switch_wait.within(SWITCH_WAIT_S)
 
     def _stop_waiting_for_switches(self) -> None:

@@ -41,7 +41,7 @@ class Installation:
         self._switches = {name: _Element(generation) for name in sorted(switches)}
         self._agents = {name: _Element(generation) for name in sorted(agents)}
         self._waiting: deque[tuple[int, float]] = deque(maxlen=LATENCY_SAMPLES)
-        self._recorded = generation  # of which latencies up to here were
+        self._recorded = generation  # Latencies of generations up to this one are recorded.
         self._plan_ms: deque[float] = deque(maxlen=LATENCY_SAMPLES)
 
     @property

@@ -31,9 +31,9 @@ from controller.network.set_aside import SetAside
 from controller.network.targets import TargetBuilder
 
 COALESCE_S = 0.002  # events of one burst make one decision
-RETRY_S = 1.0  # after the journal could not be written
+RETRY_S = 1.0  # A decision is made again so long after the journal could not be written.
 
-_UNKNOWN = object()  # no state
+_UNKNOWN = object()  # This object is equal to no state.
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Planner:
         self._thread = DaemonThread("decisions")  # a policy may never return
         self._busy = asyncio.Lock()
         self._caused_at_s: list[float] = []
-        self._awaited: list[asyncio.Future[None]] = []  # by whom the next decision is
+        self._awaited: list[asyncio.Future[None]] = []  # Callers that wait for the next decision.
         self._journaled_state: Any = _UNKNOWN
         self._deciding = WakeTimer(self._decide)
         self._searching = WakeTimer(self._search_culprits)
@@ -138,7 +138,7 @@ class Planner:
             if await self._install(made) and not made.failed:
                 del self._caused_at_s[: made.events]
         for decided in awaited:
-            if not decided.done():  # who waited has given up
+            if not decided.done():  # A future is done if its caller has given up waiting.
                 decided.set_result(None)
         if made.proposal.wake_s is not None:
             self._deciding.within(max(made.proposal.wake_s - self._clock(), COALESCE_S))
@@ -187,7 +187,7 @@ class Planner:
         jobs, seen, rates = self._tracker.running, self._network.seen, self._network.sender_bps
         present = self._of_present(proposal.content, made.attempts)
         wanted = await self._turns.do(self._builder.build(jobs, seen, present, rates))
-        # In one turn from here on: what is journaled is what is known now.
+        # The rest is done in one turn of the loop: what is journaled is what is known now.
         plan = self._of_present(proposal.content, made.attempts)
         if (wanted, plan, proposal.state) == (delivery.targets, self.plan, self._core.state):
             return True
@@ -237,7 +237,7 @@ class _RunningView:
         self._error: Exception | None = None
         try:
             self.jobs = network.running(tracker, without)
-        except Exception as error:  # noqa: BLE001  # of the jobs: whoever decides has to deal with it
+        except Exception as error:  # noqa: BLE001  # The jobs cause such an error, and whoever decides has to deal with it.
             self._error = error
 
     def snapshot(self) -> Snapshot:

@@ -16,7 +16,8 @@ from beamer.studies.records import TrialRecord
 from beamer.studies.tracker import Tracker
 from controller.limited_log import LimitedLog
 
-MAX_TRIES = 64  # of a search: two culprits among 4 096 jobs of 100 studies take about 50, each as long as a decision
+# Tries of a search are bounded: two culprits among 4 096 jobs of 100 studies take about 50, each as long as a decision.
+MAX_TRIES = 64
 
 Group = tuple[str, ...]
 
@@ -69,12 +70,13 @@ def culprits(studies: Sequence[Group], tries: int = MAX_TRIES) -> Search:
     about 2 log2(n) tries for each. Of two halves that only fail together the later one is left out, and what the tries do not
     suffice for is left out as a whole.
     """
-    questions = _Questions(tries - 1)  # the last one confirms
+    questions = _Questions(tries - 1)  # The last try confirms the result.
     found: set[str] = set()
     if not (yield from questions.fail(studies)):
         return None
     for study in (yield from _failing(studies, questions)):
-        alone = yield from questions.fail([study])  # otherwise it is the later one of two that only fail together
+        # A study that does not fail alone is the later one of two that only fail together.
+        alone = yield from questions.fail([study])
         jobs = (yield from _failing([(job,) for job in study], questions)) if alone else [study]
         found.update(job for group in jobs for job in group)
     others = frozenset(job for study in studies for job in study) - found

@@ -67,7 +67,8 @@ class TargetBuilder:
         self._hosts = frozenset(host.ip for host in fabric.hosts)
         self._addresses = tuple(host.ip for host in fabric.hosts)
         self._jobs: dict[str, _JobTargets] = {}
-        self._of_agent: dict[str, dict[str, _JobTargets]] = {name: {} for name in self.ports}  # jobs that concern it, by key
+        # The jobs that concern each agent, by key.
+        self._of_agent: dict[str, dict[str, _JobTargets]] = {name: {} for name in self.ports}
         self._queues: int | None = None
         self._targets = Targets((), {})
 
@@ -120,7 +121,7 @@ class TargetBuilder:
                     del self._of_agent[agent][key]
         for key, job in jobs.items():
             if self._jobs.get(key) is not job:
-                for agent in job.agents & self.ports.keys():  # another fabric may have had others
+                for agent in job.agents & self.ports.keys():  # Another fabric may have had other agents.
                     touched[agent] = None
                     self._of_agent[agent][key] = job
         self._jobs = jobs
@@ -142,7 +143,7 @@ class TargetBuilder:
         for worker in attempt.workers:
             agent, process = fabric.host[worker.host].agent, basis.processes.get(worker.rank)
             if agent is not None and process is not None:
-                # Of values that are checked already: ten thousand classes may change at once.
+                # The values are checked already, and ten thousand classes may change at once.
                 local = LocalWorker.model_construct(
                     job=key, rank=worker.rank, process=process, klass=basis.klass, cap_bps=basis.cap_bps.get(worker.host)
                 )

@@ -21,7 +21,7 @@ class UnmatchedBytes:
     """Adds up what agents say. A count that began anew and has passed the old one between two reports is taken to go on."""
 
     def __init__(self) -> None:
-        self._of_agent: dict[str, dict[str, _Count]] = {}  # by trial
+        self._of_agent: dict[str, dict[str, _Count]] = {}  # Each agent's counts, by trial.
 
     def count(self, agent: str, trial: str, size: int) -> None:
         """Take in what an agent has counted of a trial so far."""

@@ -21,16 +21,19 @@ from controller.openflow import wire
 from controller.openflow.frames import HEADER, FrameError, FrameHeader, hello_versions, part_kind, readable
 
 HANDSHAKE_S = 10.0
-ECHO_S = 3.0  # of silence, then an echo request is sent
-SILENCE_S = 10.0  # after which the switch is taken for dead; also if it takes in nothing that is sent for so long
+ECHO_S = 3.0  # An echo request is sent after so much silence.
+SILENCE_S = 10.0  # A switch is taken for dead after so much silence, and if it takes in nothing that is sent for so long.
 ANSWER_S = 10.0
-HANDSHAKE_BYTES = 2048  # of a frame before the peer is known: a hello, an error or a features reply has less than 200
-HANDSHAKE_FRAMES = 32  # before the peer is known: a switch sends two, and port changes of its own accord
+# An unknown peer's frame has at most so many bytes: a hello, an error or a features reply has less than 200.
+HANDSHAKE_BYTES = 2048
+HANDSHAKE_FRAMES = 32  # An unknown peer sends at most so many frames: a switch sends two, and port changes of its own accord.
 UNREAD_BYTES = 1 << 25  # 32 MiB not yet taken by the peer: the rules of 100 000 connections, sent in one piece
-ECHO_UNREAD_BYTES = 1 << 16  # beyond it echo requests stay unanswered: the peer sees by what is on its way that we live
-ANSWER_ENTRIES = 1 << 17  # of a multipart answer, if the caller knows no better: some 10 kB of memory each
-LONG_FRAME_BYTES = 4096  # some 2 ms of reading; a part of a switch's rules has 64 kB
-SLICE_S = 0.01  # of work for one peer, after which the others get as much
+# Echo requests stay unanswered while more is unread: the peer sees by what is on its way that the controller lives.
+ECHO_UNREAD_BYTES = 1 << 16
+# A multipart answer has at most so many entries, if the caller knows no better: each takes some 10 kB of memory.
+ANSWER_ENTRIES = 1 << 17
+LONG_FRAME_BYTES = 4096  # Reading so much takes some 2 ms; a part of a switch's rules has 64 kB.
+SLICE_S = 0.01  # After so much work for one peer the others get as much.
 
 
 class ChannelError(Exception):
@@ -138,7 +141,7 @@ class Channel:
 
     async def serve(self) -> None:
         """Take in messages until the switch is gone. Raises `ChannelError`, and so does every request under way."""
-        self._writer.transport.set_write_buffer_limits(high=UNREAD_BYTES // 2)  # of the transport that TLS may have replaced
+        self._writer.transport.set_write_buffer_limits(high=UNREAD_BYTES // 2)  # TLS may have replaced the transport.
         reason = ChannelError("connection closed")
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -259,7 +262,7 @@ class Channel:
 
     def _dispatch(self, message: Any) -> None:
         if message is None or isinstance(message, parser.OFPEchoReply):
-            return  # its arrival is all that counts
+            return  # Only the arrival of the message counts.
         if isinstance(message, parser.OFPEchoRequest):
             if self._unread_bytes <= ECHO_UNREAD_BYTES:
                 answer = parser.OFPEchoReply(self.datapath, data=message.data)

@@ -17,7 +17,8 @@ from typing import Any
 
 from controller.openflow.channel import Channel, DuplicateError, ExcessError, UnansweredError
 
-MAX_CONTENDING = 16  # connections of a switch that wait; a switch has one, and the one before while that is not found dead
+# So many connections of a switch may wait; a switch has one, and the one before while that is not found dead.
+MAX_CONTENDING = 16
 
 
 @dataclass(eq=False)
@@ -63,7 +64,7 @@ class Contention:
             yield
         finally:
             if me.turn.done() and not me.turn.cancelled():
-                me.turn.exception()  # it may have come when the wait had just been cancelled
+                me.turn.exception()  # The error may have come when the wait had just been cancelled.
             if self._served is me:
                 self._served = None
                 self._decide()

@@ -31,12 +31,14 @@ from controller.openflow.rules import JobRules, Rule, Slot, static_rules
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
 from controller.openflow.terms import FixedTerm, Terms
 
-UNSERVED = 32  # connections beyond the fabric's own whose peer is not known yet: few, as each may hold 128 kB unread
-ALIVE_S = 2.0  # for a switch to answer when another connection claims to be it; a busy one takes tenths of a second
-SERVE_AGAIN_S = 1.0  # as long as Open vSwitch waits before it connects again; every session is logged
-LOG_AGAIN_S = 600.0  # the same kind of end with the same peer: often enough for who looks into the log while it goes on
-MAX_LOGGED = 256  # peers of a kind in that time: each further one takes an address of its own
-HOST_RULES = 5120  # at its edge: 8 jobs with 120 peers each, 2 connections and 3 pair rules per peer
+UNSERVED = 32  # So many connections beyond the fabric's own may have an unknown peer: few, as each may hold 128 kB unread.
+ALIVE_S = 2.0  # A switch has so long to answer when another connection claims to be it; a busy one takes tenths of a second.
+SERVE_AGAIN_S = 1.0  # Open vSwitch waits as long before it connects again; every session is logged.
+# The same kind of end with a peer is logged again after so long: often enough for readers of the log while it goes on.
+LOG_AGAIN_S = 600.0
+MAX_LOGGED = 256  # So many peers of a kind are logged in that time: each further one takes an address of its own.
+# A host's edge switch has so many rules for it: 8 jobs with 120 peers each, 2 connections and 3 pair rules per peer.
+HOST_RULES = 5120
 
 log = structlog.get_logger("beamer-controller")
 
@@ -105,7 +107,8 @@ class SwitchDriver:
         self._served: dict[str, ServedSwitch] = {}
         self._contention = {switch.name: Contention(switch.name, serve_again_s, ALIVE_S) for switch in fabric.switches}
         self._connections: set[asyncio.Task[None]] = set()
-        self._unserved: dict[asyncio.Task[None], str] = {}  # of the connections, oldest first, with their addresses
+        # Connections that are not served yet, oldest first, with their addresses.
+        self._unserved: dict[asyncio.Task[None], str] = {}
         self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._rules.items()}
         self._limited = LimitedLog()
         self._endings = VariedLogLimit(MAX_LOGGED, LOG_AGAIN_S)
@@ -233,8 +236,8 @@ class SwitchDriver:
         except* (ChannelError, RefusedError) as group:
             self._log_end(address, first_of(group), name)
         except* asyncio.CancelledError:
-            pass  # by `stop`, or to make room for another connection; asyncio's server would report it as a fault
-        except* Exception as group:  # noqa: BLE001  # an early 3.11 reports it only once the task is collected
+            pass  # `stop` or a lack of room for another connection ends it; asyncio's server would report that as a fault.
+        except* Exception as group:  # noqa: BLE001  # An early Python 3.11 reports it only once the task is collected.
             fault = {"message": f"a fault while {name or address} was served", "exception": group}
             asyncio.get_running_loop().call_exception_handler(fault)
         finally:
@@ -247,7 +250,8 @@ class SwitchDriver:
 
         Not the newest: a switch says who it is within milliseconds, so the oldest are those that never will.
         """
-        most = UNSERVED + 2 * len(self._name_of)  # all switches at once, and again before their old connections are found dead
+        # All switches may connect at once, and again before their old connections are found dead.
+        most = UNSERVED + 2 * len(self._name_of)
         while len(self._unserved) >= most:
             oldest, address = next(iter(self._unserved.items()))
             del self._unserved[oldest]
@@ -259,7 +263,7 @@ class SwitchDriver:
         if self._tls is not None:
             try:
                 await writer.start_tls(self._tls, ssl_handshake_timeout=HANDSHAKE_S)
-            except OSError as error:  # ssl.SSLError and time-outs are
+            except OSError as error:  # `ssl.SSLError` and time-outs are `OSError`s.
                 raise CertificateError(f"no mutual TLS: {error}") from error
 
     def _identify(self, dpid: int, writer: asyncio.StreamWriter) -> str:

@@ -20,7 +20,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX
 
 HEADER = ofp.OFP_HEADER_SIZE
-UNKNOWN_VENDOR = 0  # of no extension that os-ken parses: it keeps such an action as bytes
+UNKNOWN_VENDOR = 0  # os-ken parses no extension of this vendor: it keeps such an action as bytes.
 
 _KIND_LENGTH = struct.Struct("!HH")
 _LENGTH = struct.Struct("!H")
@@ -30,10 +30,10 @@ _PACKETS_BYTES = struct.Struct("!QQ")
 _ALIGNED = 8
 _MULTIPART = ofp.OFP_MULTIPART_REPLY_SIZE
 _FLOW_STATS = ofp.OFP_FLOW_STATS_0_SIZE
-_DURATION, _COUNTS = slice(4, 12), slice(32, 48)  # of a flow entry (OpenFlow 1.3.5, 7.3.5.2)
-_FLOW_REMOVED = HEADER + 40  # what precedes the match
+_DURATION, _COUNTS = slice(4, 12), slice(32, 48)  # Places in a flow entry (OpenFlow 1.3.5, 7.3.5.2).
+_FLOW_REMOVED = HEADER + 40  # So many bytes precede the match.
 _OXM_HEADER = 4
-_BASIC_CLASS = 0x8000  # the fields of the standard: a rule of Beamer's has no other
+_BASIC_CLASS = 0x8000  # The fields of the standard have this class: a rule of Beamer's has no other.
 
 _FIELD_BYTES: Mapping[int, int] = {field.num: field.type.size for field in ofp.oxm_types if isinstance(field.num, int)}
 _INSTRUCTION_BYTES: Mapping[int, int] = {
@@ -172,7 +172,7 @@ def _error(frame: bytearray, _: Container[bytes]) -> bool:
 def _flow_removed(frame: bytearray, _: Container[bytes]) -> bool:
     _at_least(frame, _FLOW_REMOVED + 8, "a flow removed")
     if _COOKIE.unpack_from(frame, HEADER)[0] & COOKIE_MASK != COOKIE_PREFIX << 48:
-        return False  # of another's rule, which may match by anything
+        return False  # A rule that is not Beamer's may match by anything.
     if (end := _match(frame, _FLOW_REMOVED, len(frame))) != len(frame):
         raise FrameError(f"a flow removed with {len(frame) - end} bytes behind its match, at byte {end}")
     return True
@@ -238,7 +238,7 @@ def _match(frame: bytearray, offset: int, limit: int) -> int:
         header, at_next = _field(frame, at, end)
         if header >> 16 != _BASIC_CLASS:
             raise FrameError(f"a field of class {header >> 16:#06x} at byte {at}, which no rule of Beamer's has")
-        if header >> 9 in seen:  # so there are 40 at most
+        if header >> 9 in seen:  # A match has 40 fields at most, as none comes twice.
             raise FrameError(f"a match at byte {offset} with a field for the second time, at byte {at}")
         seen.add(header >> 9)
         at = at_next

@@ -12,7 +12,7 @@ from controller.event_loop.time_slices import Work, batched
 from controller.openflow.reconcile import difference
 from controller.openflow.rules import Rule, RuleKey, Slot
 
-SETTLE_S = 1.2  # two readings, further apart than the passes of Open vSwitch's revalidator
+SETTLE_S = 1.2  # Two readings are further apart than the passes of Open vSwitch's revalidator.
 LINGER_S = 15.0
 COMPARED = 8  # slots compared at once
 
@@ -62,8 +62,8 @@ class HeldRules:
     def __init__(self) -> None:
         self._by_key: dict[RuleKey, Rule] = {}
         self._by_slot: dict[Slot, dict[RuleKey, Rule]] = {}
-        self._dirty: dict[Slot, None] | None = None  # None: all of them
-        self._lost: set[RuleKey] | None = None  # between `begin_reading` and the end of `replace`
+        self._dirty: dict[Slot, None] | None = None  # None stands for all slots.
+        self._lost: set[RuleKey] | None = None  # It is set between `begin_reading` and the end of `replace`.
         self.retired: dict[RuleKey, RetiredRule] = {}
 
     def __contains__(self, key: object) -> bool:

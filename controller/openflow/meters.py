@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 FIRST_METER = 0xB000
-METERS = 0x4000  # ids that are Beamer's
-BURST_S = 0.3  # at the rate: more than TCP's least time-out, and no more, as a burst may pass at the speed of the link
+METERS = 0x4000  # So many meter ids are Beamer's.
+# A burst lasts so long at the rate: more than TCP's least time-out, and no more, as it may pass at the link's speed.
+BURST_S = 0.3
 MIN_BURST_KBIT = 200  # some frames even of the largest size
 
 

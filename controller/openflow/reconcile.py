@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from controller.openflow.rules import Band, Match, Rule, RuleKey
 
-REBASE = 30_000  # of 65 535 priorities: a pair that has climbed so far starts anew below
+REBASE = 30_000  # A pair that has climbed so far in the 65 535 priorities starts anew below.
 
 
 @dataclass(frozen=True)

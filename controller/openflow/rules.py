@@ -41,8 +41,8 @@ from beamer.network.fabric import Fabric
 COOKIE_PREFIX = 0xBEA3
 COOKIE_MASK = 0xFFFF << 48
 NO_CLASS = 0xFF
-IDLE_S = 60  # traffic refreshes it
-HARD_S = 300  # the controller restarts it
+IDLE_S = 60  # Traffic refreshes the time-out.
+HARD_S = 300  # The controller restarts the time-out.
 
 IPV4 = 0x0800
 ARP = 0x0806
@@ -66,7 +66,7 @@ class Band(Enum):
     TRUNK = (Table.ADMISSION, 3, 2000)
     TRUNK_CLASS = (Table.ADMISSION, 4, 3000)
     EXPIRED = (Table.CLASS, 5, 0)
-    PAIR = (Table.CLASS, 6, 1000)  # upwards: a pair's newest rule is its highest
+    PAIR = (Table.CLASS, 6, 1000)  # Priorities go upwards from here: a pair's newest rule is its highest.
     MARKED = (Table.CLASS, 12, 50_000)
     ACKNOWLEDGE = (Table.CLASS, 13, 60_000)
     KEEP = (Table.CLEAR, 7, 0)

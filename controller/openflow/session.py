@@ -32,7 +32,7 @@ from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleK
 FLUSH_S = 0.02
 AUDIT_S = HARD_S / 5
 RETRY_S = 5.0
-MAX_FINAL_COUNTS = 3 << 16  # pairs and classes per switch whose final counts are kept: some 60 MB; 1000 jobs of 60 pairs
+MAX_FINAL_COUNTS = 3 << 16  # Final counts of so many pairs and classes are kept per switch: some 60 MB; 1000 jobs of 60 pairs.
 
 BATCH = 128  # messages written in one turn of the loop: some 10 ms
 
@@ -128,7 +128,7 @@ class SwitchSession:
         """Return the counts of the rules in force, and of those removed by the time of that reading."""
         live = FlowCounts()
         read = await self._read_rules(Table.CLASS)
-        final = self._final.copy()  # what is removed from now on is in the reading as well
+        final = self._final.copy()  # Rules that are removed from now on are in the reading as well.
         await self._turns.do(_added(live, read))
         return live, final
 
@@ -242,7 +242,7 @@ class SwitchSession:
             for key in some:
                 before, count = self._held.retired.get(key), packets.get(key)
                 if before is None:
-                    continue  # it timed out while an answer was awaited, or is wanted again
+                    continue  # The rule timed out while an answer was awaited, or is wanted again.
                 if key not in counting or count == before.packets or before.since + held_rules.LINGER_S <= now:
                     unused.append(key)
                 else:
@@ -299,7 +299,7 @@ class SwitchSession:
                 self._refused[message.xid] = describe(message)
         elif isinstance(message, parser.OFPFlowRemoved) and (rule := wire.removed(message)) and rule.counts:
             self._final.add(rule, message.byte_count, message.packet_count)
-            # One that Beamer removed is no longer present; any other timed out and may still be wanted.
+            # A rule that Beamer removed is no longer present; any other timed out and may still be wanted.
             if self._held.lose(rule.key):
                 self._wake.set()
 

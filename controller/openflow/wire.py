@@ -15,8 +15,8 @@ COOKIE = COOKIE_PREFIX << 48
 REWRITTEN = frozenset({"ip_dscp", "eth_dst"})
 STALE = ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE
 METER_FLAGS = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
-_MIN_KNOWN = 1024  # rules that a reader remembers in any case
-_MAX_CONTENT = 512  # bytes of an entry that it remembers: Beamer's have less than 200
+_MIN_KNOWN = 1024  # A reader remembers so many rules in any case.
+_MAX_CONTENT = 512  # A reader remembers entries of at most so many bytes: Beamer's have less than 200.
 
 
 def addition(datapath: Any, rule: Rule) -> Any:
@@ -233,5 +233,5 @@ def _known(action: Any) -> RuleAction:
         return SetQueue(action.queue_id)
     if isinstance(action, parser.OFPActionOutput):
         return Output(action.port)
-    # Beamer writes no other: whatever it is, the rule must not pass for one of Beamer's.
+    # Beamer writes no other action: whatever it is, the rule must not pass for one of Beamer's.
     return SetField(type(action).__name__, 0)
