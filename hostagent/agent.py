@@ -44,12 +44,15 @@ from hostagent.link.report_fitting import ReportFitting
 from hostagent.rate_limited_log import RateLimitedLog
 from hostagent.workers.attach import AttachServer
 
-_FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0  # between attempts at an assignment that could not be applied
-_IDLE_AFTER_S = 0.5  # after the last change of connections
-_IDLE_FACTOR = 4  # by which sockets are polled less often then
-_DRAIN_PAUSE_S = 0.005  # between looks at connections on their way to a mark, which send nothing new meanwhile
-_DRAIN_LOOKS = 4  # until others of the kernel's calls have their turn
-_LEASES_PAUSE_S = 0.05  # between reports of leases: who attaches and detaches in a loop makes a report of all of them each time
+# Pauses between attempts at an assignment that could not be applied grow from the first to the last.
+_FIRST_ATTEMPT_S, _LAST_ATTEMPT_S = 1.0, 10.0
+_IDLE_AFTER_S = 0.5  # Connections count as idle so long after their last change.
+_IDLE_FACTOR = 4  # Sockets are polled less often by this factor while connections are idle.
+# The pause between checks of connections on their way to a mark is short, as they send nothing new meanwhile.
+_DRAIN_PAUSE_S = 0.005
+_DRAIN_LOOKS = 4  # After so many checks other calls of the kernel have their turn.
+# Reports of leases pause so long: a worker that attaches and detaches in a loop causes a report of all of them each time.
+_LEASES_PAUSE_S = 0.05
 
 log = logging.getLogger("beamer.hostagent")
 _Args = ParamSpec("_Args")
@@ -124,7 +127,7 @@ class Agent:
         self._thread = ThreadPoolExecutor(1, "kernel")
         self._connection: ControllerConnection | None = None
         self._inbox = _Inbox()
-        self._wanted: Assignment | None = None  # and perhaps not applied yet
+        self._wanted: Assignment | None = None  # The assignment that is wanted, perhaps not applied yet.
         self._in_force: Assignment | None = None
         self._deadline = HeldQueueDeadline(QueueDeadline(state), options.expiry_s)
         self._awake = asyncio.Event()
@@ -175,7 +178,7 @@ class Agent:
                 f"it speaks version {connection.protocol.version}, and this agent {PROTOCOL_VERSION}: what is newer is not used"
             )
             self._limited_log.add("older controller", what, logging.INFO)
-        if is_known(Welcome, connection.protocol.version):  # before any report, which it bounds
+        if is_known(Welcome, connection.protocol.version):  # The welcome comes before any report, as it bounds them.
             self._take_welcome(await connection.socket.recv(), connection)
         self._connection = connection
         self._reported_workers = None
@@ -200,7 +203,7 @@ class Agent:
             if isinstance(message, Welcome):
                 raise InputError("kind", message.kind, "an assignment")
             wanted = desired_state(message)
-        except InputError as error:  # a later attempt would fail as well
+        except InputError as error:  # A later attempt would fail as well.
             self._limited_log.add("assignment refused", error)
             generation = generation_of(frame)
             if generation is not None:
@@ -243,7 +246,7 @@ class Agent:
     async def _apply(self, wanted: DesiredState) -> Applied:
         self._wanted = wanted.assignment
         self._awake.set()
-        self._renew()  # before a queue is made, so that the guard is there to remove it
+        self._renew()  # The guard has to be there to remove a queue before one is made.
         try:
             changes = await self._kernel(self._enforcer.apply, wanted)
         except (BeamerError, OSError) as error:
@@ -287,7 +290,7 @@ class Agent:
                 self._gone, self._refused = (), {}
                 try:
                     await self._kernel(self._enforcer.expire)
-                except (BeamerError, OSError) as error:  # the guard tries too, repeatedly
+                except (BeamerError, OSError) as error:  # The guard tries to remove them, too, repeatedly.
                     self._limited_log.add("removal", error)
             await asyncio.sleep(self._deadline.wait_s())
 
@@ -351,7 +354,7 @@ class Agent:
 
     async def _report_workers(self) -> None:
         """Report leases and workers without a process that is marked, if that has changed since it was last reported."""
-        for _ in range(2):  # the first time finds out whose leases are left out, the second one names them
+        for _ in range(2):  # The first report finds out whose leases are left out, the second one names them.
             refused = dict(self._refused)
             for worker, reason in self._fitting.workers:
                 refused.setdefault(worker, reason)

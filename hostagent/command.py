@@ -32,7 +32,7 @@ agent that starts makes a new one."""
 _CONTROLLER_HELP = """Where the controller listens: ws://HOST:PORT, or wss://HOST:PORT for TLS. Several, separated by commas,
 where one of them leads."""
 _CA_HELP = "Certificates of the authorities that controllers' certificates are trusted by, PEM. Default: the system's."
-_MAX_CONTROLLERS = 16  # above any number that agree on a leader
+_MAX_CONTROLLERS = 16  # Fewer controllers agree on a leader.
 
 
 log = logging.getLogger("beamer.hostagent")
@@ -64,7 +64,7 @@ def serve(
         if not (math.isfinite(seconds) and seconds > 0):
             raise InputError(option, seconds, "seconds above 0")
     tls = _tls(urls, ca, cert, key)
-    # Imported this late because many agents start at once and --remove needs none of it.
+    # The import comes this late because many agents start at once and --remove needs none of it.
     with needs("beamer-hostagent", "agent"):
         from hostagent.agent import AgentOptions
 

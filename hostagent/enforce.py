@@ -20,10 +20,10 @@ from hostagent.marks.sockets import SocketTable
 from hostagent.queues.htb import ClassCount, Queues
 from hostagent.queues.tree import Tree
 
-# Reading a whole tree costs several times what its counters cost: each port's is read once in so many reports.
+# Reading a whole tree costs several times what its counters cost, so each port's tree is read once in so many reports.
 WHOLE_TREE_EVERY = 20
-_MAX_NAMED = 5  # interfaces in an error: enough to see what they have in common
-_ABSENT = 0  # no interface's index
+_MAX_NAMED = 5  # An error names at most so many interfaces: enough to see what they have in common.
+_ABSENT = 0  # No interface has this index.
 _NOTHING = ClassCount(0, 0, 0, 0)
 
 
@@ -67,11 +67,11 @@ class Enforcer:
             self._opened = opened.pop_all()
         self._report = Connections(connections=())
         self._acknowledgements = Acknowledgements()
-        self._marking: frozenset[str] = frozenset()  # interfaces whose queues are picked by mark
+        self._marking: frozenset[str] = frozenset()  # The interfaces whose queues are picked by mark.
         self._trees: dict[str, _Installed] = {}
         self._classes: Mapping[str, Mapping[int | None, tuple[int, ...]]] = {}
         self._readings = 0
-        self._cleared = False  # of marks that another agent has left
+        self._cleared = False  # It is set once marks that another agent has left are removed.
 
     def close(self) -> None:
         """Release the kernel's sockets; queues and marks stay."""
@@ -161,7 +161,7 @@ class Enforcer:
 
     def _remove(self, interface: str) -> int:
         changes = 0
-        with suppress(InputError):  # gone, or managed by another program by now
+        with suppress(InputError):  # The interface may be gone, or managed by another program by now.
             changes = self._queues.reconcile(interface, None)
         self._acknowledgements.remove(interface)
         return changes
@@ -171,12 +171,13 @@ class Enforcer:
         failure = None
         try:
             self._sockets.poll()
-        except (BeamerError, OSError) as error:  # every connection found before is reported to the network all the same
+        except (BeamerError, OSError) as error:  # Connections that were found before are reported to the network all the same.
             failure = error
         sockets = self._sockets
         connections, unmatched_bytes = sockets.connections, sockets.unmatched_bytes
         known = self._report
-        if (known.connections, known.unmatched_bytes) != (connections, unmatched_bytes):  # checking it again takes longer
+        # Checking the report again would take longer.
+        if (known.connections, known.unmatched_bytes) != (connections, unmatched_bytes):
             self._report = Connections(connections=connections, unmatched_bytes=unmatched_bytes)
         return PollResult(self._report, sockets.complete, sockets.gone, sockets.refused, failure)
 
@@ -230,7 +231,7 @@ class Enforcer:
         finally:
             with self._state.changing():
                 remove_queues(self._state)
-            self._hold_rule.remove()  # it is gone, and installed anew when it is needed
+            self._hold_rule.remove()  # The rule is installed anew when it is needed.
 
 
 @contextmanager

@@ -12,20 +12,21 @@ from beamer.network.protocol import MAX_KEY_CHARACTERS, Assignment, AssignmentLi
 from beamer.studies.model import MAX_RANK
 from beamer.units import ETHERNET_HEADER
 
-MAX_MESSAGE_BYTES = 4 * 2**20  # some four times what MAX_WORKERS take, with as much again for connections
-MAX_PORTS = 1024  # above what the largest switches have
-MAX_WORKERS = 4096  # as many as can attach
-MAX_CONNECTIONS = 2**15  # eight for each of the workers: of those of one host that cross the network
-MAX_ADDRESSES = 2**16  # of hosts, above what any fabric of one controller has
-MAX_CLASSES = 2**16  # on all ports together: each takes the kernel a request, so that these take some seconds
-MAX_RATE_BPS = 10**13  # above any interface; the kernel counts in bytes and 64 bits
-MAX_PORT_FRAME_BYTES = 2**16 + ETHERNET_HEADER  # the loopback's, above any other interface's
+MAX_MESSAGE_BYTES = 4 * 2**20  # Some four times what MAX_WORKERS workers take, with as much again for connections.
+MAX_PORTS = 1024  # The largest switches have fewer ports.
+MAX_WORKERS = 4096  # As many workers can attach.
+MAX_CONNECTIONS = 2**15  # Eight for each of the workers: the connections of one host that cross the network.
+MAX_ADDRESSES = 2**16  # Any fabric of one controller has fewer hosts.
+# All ports together have at most so many classes: each takes the kernel a request, and these take some seconds.
+MAX_CLASSES = 2**16
+MAX_RATE_BPS = 10**13  # Any interface is slower; the kernel counts in bytes and 64 bits.
+MAX_PORT_FRAME_BYTES = 2**16 + ETHERNET_HEADER  # The loopback has this frame size, above that of any other interface.
 MAX_INTERFACE_CHARACTERS = 15  # IFNAMSIZ less the zero at the end
 _MAX_PID = 2**22  # PID_MAX_LIMIT
-_MAX_INTEGER = 2**63  # what other programs can read of JSON's integers
+_MAX_INTEGER = 2**63  # Other programs can read JSON's integers below this.
 _NO_INTERFACE = ("", ".", "..")
 _MAX_ELEMENTS = {"ports": MAX_PORTS, "workers": MAX_WORKERS, "connections": MAX_CONNECTIONS, "addresses": MAX_ADDRESSES}
-_MAX_KEYS = 16  # twice what an assignment or any part of it has
+_MAX_KEYS = 16  # An assignment or a part of one has at most half as many.
 
 ASSIGNMENT_LIMITS = AssignmentLimits(
     message_bytes=MAX_MESSAGE_BYTES,
@@ -83,7 +84,7 @@ def check_limits(assignment: Assignment) -> None:
 
 def _check_port(port: Port) -> None:
     name = port.interface
-    # What the kernel takes for a name (net/core/dev.c, dev_valid_name).
+    # The kernel rejects the same names (net/core/dev.c, dev_valid_name).
     odd = any(character in "/:\0" or character.isspace() for character in name)
     if name in _NO_INTERFACE or len(name.encode(errors="replace")) > MAX_INTERFACE_CHARACTERS or odd:
         raise InputError("ports.interface", name[:80], f"the name of an interface, 1 to {MAX_INTERFACE_CHARACTERS} characters")
@@ -93,7 +94,7 @@ def _check_port(port: Port) -> None:
 
 
 def _check_worker(worker: LocalWorker) -> None:
-    # No more than reports can say of it: a worker that was taken in and could not be reported would end the agent.
+    # No more is taken than reports can say of a worker: one that was taken in and could not be reported would end the agent.
     if len(worker.job) > MAX_KEY_CHARACTERS or not worker.job.isprintable():
         raise InputError("workers.job", worker.job[:80], f"at most {MAX_KEY_CHARACTERS} printable characters")
     _within(f"workers[{worker.job}].rank", worker.rank, 0, MAX_RANK)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from beamer.errors import shortened
 from beamer.log_limit import VariedLogLimit
 
-_AGAIN_S = 60.0  # after which the same is said again
-_MAX_TEXTS = 5  # of a kind within that time: enough for failures that alternate, few where another program chooses the text
+_AGAIN_S = 60.0  # The same line is logged again after so long.
+# A kind has so many texts in that time: enough for failures that alternate, few where another program chooses the text.
+_MAX_TEXTS = 5
 
 
 class RateLimitedLog:

@@ -9,10 +9,11 @@ import time
 
 from hostagent.expiry.state import StateDirectory
 
-DEFAULT_DURATION_S = 60.0  # after a renewal: time to start a controller or an agent again; a switch's idle rule stays as long
-RENEWALS = 20  # within a duration: at least 95 % of it is left when the controller ends
-_RECORD = "lease"  # the name that 0.1.0 gave it: a guard of either version finds it
-_MIN_WAIT_S = 0.01  # before the next check of a deadline that is about to pass
+# Queues stay so long after a renewal: time to start a controller or an agent again; a switch's idle rule stays as long.
+DEFAULT_DURATION_S = 60.0
+RENEWALS = 20  # A duration has so many renewals: at least 95 % of it is left when the controller ends.
+_RECORD = "lease"  # Version 0.1.0 used this name, so a guard of either version finds the record.
+_MIN_WAIT_S = 0.01  # A deadline that is about to pass is not checked again before this.
 
 
 def now() -> float:

@@ -52,7 +52,7 @@ def remove_queues(state: StateDirectory) -> None:
     try:
         for interface in state.owned():
             try:
-                with suppress(InputError):  # gone, or managed by another program by now
+                with suppress(InputError):  # The interface may be gone, or managed by another program by now.
                     queues.reconcile(interface, None)
                 acknowledgements.remove(interface)
             except PlatformError as error:
@@ -81,7 +81,7 @@ def watch(state: StateDirectory) -> None:
     deadline = QueueDeadline(state)
     while state.path.is_dir():
         if deadline.expired():
-            with state.changing(), suppress(BeamerError, OSError):  # tried again at the next poll
+            with state.changing(), suppress(BeamerError, OSError):  # The removal is tried again at the next poll.
                 if deadline.expired():
                     remove_queues(state)
         until = deadline.until()
@@ -93,5 +93,6 @@ def watch(state: StateDirectory) -> None:
 
 if __name__ == "__main__":
     directory = StateDirectory(Path(sys.argv[1]))
-    with directory.take("guard") or sys.exit(), suppress(FileNotFoundError):  # a directory taken away is nothing to guard
+    # Nothing is left to guard if the directory was taken away.
+    with directory.take("guard") or sys.exit(), suppress(FileNotFoundError):
         watch(directory)

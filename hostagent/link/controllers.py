@@ -23,10 +23,10 @@ from hostagent.limits import MAX_MESSAGE_BYTES
 from hostagent.link.tls import connection_failure
 from hostagent.rate_limited_log import RateLimitedLog
 
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # between rounds; before jitter, which takes up to half of it
-_ASSIGNMENT_S = 15.0  # until the first assignment, which a controller sends at once
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # Pauses between rounds, before jitter, which takes up to half of them.
+_ASSIGNMENT_S = 15.0  # A controller has so long to send the first assignment, which it does at once.
 _CONNECT_S = 5.0
-_CLOSE_S = 1.0  # for the other side's part in closing
+_CLOSE_S = 1.0  # The other side has so long for its part in closing.
 _PING_EVERY_S, _PING_ANSWER_S = 5.0, 15.0
 
 log = logging.getLogger("beamer.hostagent")
@@ -110,9 +110,11 @@ class ControllerLink:
         while True:
             url, began_s = self._rotation.url, time.monotonic()
             accepted = await self._talk(url, exchange)
-            if (this := asyncio.current_task()) and this.cancelling():  # a task group that fails meanwhile may swallow it
+            # A task group that fails meanwhile may swallow the cancellation.
+            if (this := asyncio.current_task()) and this.cancelling():
                 raise asyncio.CancelledError
-            served = accepted and time.monotonic() - began_s > LAST_PAUSE_S  # of one that closes at once there may be many
+            # A connection that closes at once may be one of many.
+            served = accepted and time.monotonic() - began_s > LAST_PAUSE_S
             if served:
                 self._limited_log.reset("connected")
                 self._limited_log.reset("connection")
@@ -139,9 +141,9 @@ class ControllerLink:
             error = first_of(errors)
             closed = error.rcvd if isinstance(error, ConnectionClosed) else None
             self._reasons[url] = f"closed: {closed}" if closed else connection_failure(error, url.startswith("wss:"))
-        except* InputError as errors:  # its version is too far away, or its welcome is none
+        except* InputError as errors:  # The controller's version is too far away, or its welcome is not one.
             self._reasons[url] = str(first_of(errors))
-        except* Exception as errors:  # noqa: BLE001 - a defect, which is logged; a new connection brings the whole assignment again
+        except* Exception as errors:  # noqa: BLE001 - A defect is logged; a new connection brings the whole assignment again.
             self._limited_log.add("defect", f"the exchange with {url} failed", error=first_of(errors))
             self._reasons[url] = repr(first_of(errors))
         return connection is not None and connection.accepted
@@ -155,7 +157,7 @@ class ControllerLink:
             close_timeout=_CLOSE_S,
             ping_interval=_PING_EVERY_S,
             ping_timeout=_PING_ANSWER_S,
-            compression=None,  # nor anything that grows when it is unpacked
+            compression=None,  # Nothing is taken that grows when it is unpacked.
             proxy=None,
             max_size=MAX_MESSAGE_BYTES,
         )

@@ -14,7 +14,7 @@ class ReportFitting:
 
     def __init__(self) -> None:
         self._workers: dict[type[Message], dict[WorkerId, str]] = {}
-        self._logged: dict[type[Message], frozenset[str]] = {}  # parts of which entries are left out, by kind of report
+        self._logged: dict[type[Message], frozenset[str]] = {}  # Parts whose entries are left out, by kind of report.
 
     def begin(self) -> None:
         """Take in that another controller is connected, whose limits may be others."""

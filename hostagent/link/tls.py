@@ -13,8 +13,9 @@ def client_context(ca: Path | None = None, cert: Path | None = None, key: Path |
     asked for. Raises `InputError` for a file that is none of these.
     """
     try:
-        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=ca)  # verifies certificate and host name
-    except OSError as error:  # which ssl.SSLError is
+        # This context verifies certificate and host name.
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=ca)
+    except OSError as error:  # `ssl.SSLError` is an `OSError`.
         raise InputError("--ca", str(ca), f"a file of certificates in PEM ({_reason(error)})") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if key is not None and cert is None:
@@ -32,7 +33,7 @@ def _present(context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
         except OSError as error:
             raise InputError(field, str(path), f"a file in PEM that can be read ({_reason(error)})") from error
     try:
-        # Without a password it would ask at the terminal.
+        # Without a password OpenSSL would ask at the terminal.
         context.load_cert_chain(cert, key, password=lambda: "")
     except (OSError, ValueError) as error:
         expected = "a certificate and its key in PEM, without a passphrase"

@@ -20,7 +20,7 @@ from hostagent.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger("beamer.hostagent")
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # what else an interface's may have would be read as a command
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # Other characters that an interface's name may have would be read as a command.
 _CLASS = f"{class_id(0) >> 16:x}:{class_id(0) & 0xFFFF:x}"
 
 
@@ -48,7 +48,7 @@ class Acknowledgements:
 
     def remove(self, interface: str) -> None:
         """Remove an interface's rules, if there are any. Raises `PlatformError`."""
-        if not _NAME.fullmatch(interface):  # it never had any
+        if not _NAME.fullmatch(interface):  # An interface with another name never had any rules.
             return
         try:
             nft("-f", "-", script=removal(_table(interface)))

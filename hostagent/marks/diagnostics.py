@@ -20,14 +20,15 @@ _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
 _ERROR, _DONE = 2, 3
 _ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LISTEN = 1, 4, 5, 8, 10
 _STATES = sum(1 << state for state in (_ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LISTEN))
-_INFO, _TOS, _TCLASS, _FIREWALL_MARK, _CLASS_ID = 2, 5, 6, 15, 17  # the firewall mark is told to CAP_NET_ADMIN, unasked
-# Asked for INET_DIAG_TCLASS, the kernel adds INET_DIAG_CLASS_ID, the priority.
+# The kernel tells the firewall mark to holders of CAP_NET_ADMIN, unasked.
+_INFO, _TOS, _TCLASS, _FIREWALL_MARK, _CLASS_ID = 2, 5, 6, 15, 17
+# The kernel adds INET_DIAG_CLASS_ID, the priority, if it is asked for INET_DIAG_TCLASS.
 _EXTENSIONS = sum(1 << (attribute - 1) for attribute in (_INFO, _TOS, _TCLASS))
 _HEADER = struct.Struct("=IHHII")  # nlmsghdr
 _QUERY = struct.Struct("=BBBxI48x")  # inet_diag_req_v2
 _SOCKET = struct.Struct("=4x2s2s16s16s28xI")  # inet_diag_msg: ports, addresses, inode
 _ATTRIBUTE = struct.Struct("=HH")  # nlattr
-# In struct tcp_info: tcpi_snd_mss, tcpi_unacked, tcpi_lost; tcpi_bytes_acked, tcpi_bytes_received.
+# Offsets in struct tcp_info: tcpi_snd_mss, tcpi_unacked, tcpi_lost; tcpi_bytes_acked, tcpi_bytes_received.
 _SEGMENT_AT, _UNACKED_AT, _LOST_AT, _ACKED_AT, _RECEIVED_AT = 16, 24, 32, 120, 128
 _COUNT, _BYTES = struct.Struct("=I"), struct.Struct("=Q")
 _SENT_AT = 200  # tcpi_bytes_sent in struct tcp_info; tcpi_bytes_retrans follows
@@ -111,7 +112,7 @@ class Diagnostics:
             at = 0
             while at < len(data):
                 length, kind, _, request, _ = _HEADER.unpack_from(data, at)
-                if request == self._request:  # not what is left of a request that was broken off
+                if request == self._request:  # Answers to a request that was broken off are skipped.
                     if kind == _DONE:
                         return
                     if kind == _ERROR:

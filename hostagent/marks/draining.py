@@ -69,7 +69,7 @@ class Drain:
         elif not self._is_held and not found.is_losing:
             hold(self._sock)
             self._is_held = True
-            found = self._progress()  # with what was sent until then
+            found = self._progress()  # The progress now includes what was sent until the socket was held.
         if found.acked != self._at_ack.acked:
             self._acked_s, self._at_ack = now_s, found
         patience_s = STARVED_S if found.received == self._at_ack.received else 2 * STARVED_S

@@ -28,9 +28,10 @@ HOLD_MARK = 0x20B6
 It has no bit of the masks that kube-proxy (0xc000), Calico (0xffff0000) and Cilium (0x0f00) use by default.
 """
 _UNMARKED = 0
-_PATIENCE_S = 0.5  # for nft: connections that drain wait as long
-_TABLE = "table ip beamer_hold"  # an interface's begins with "beamer-"
-# Before whatever may change a packet's mark. A FIN without data leaves in the old class, behind all that was sent.
+_PATIENCE_S = 0.5  # The program nft has so long, and connections that drain wait as long.
+_TABLE = "table ip beamer_hold"  # The name of an interface's table begins with "beamer-".
+# The chain comes before whatever may change a packet's mark.
+# A FIN without data leaves in the old class, behind all that was sent.
 _SCRIPT = f"""{removal(_TABLE)}{_TABLE} {{
 set held {{ type mark; flags timeout; timeout {LASTS_S:.0f}s; elements = {{ {HOLD_MARK} }}; }}
 chain leaving {{
@@ -72,7 +73,7 @@ class HoldRule:
         self._tried_s = None
         try:
             found = tables()
-        except PlatformError:  # without nftables there is none
+        except PlatformError:  # There is no rule without nftables.
             return
         if _TABLE in found and not any(name.startswith("table ip beamer-") for name in found):
             nft("-f", "-", script=removal(_TABLE))
@@ -98,7 +99,7 @@ def release(sock: socket.socket) -> None:
     if not is_held(sock):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, _UNMARKED)
-    # With nothing under way TCP would try again only after a time-out; it does so at once when a cork is removed.
+    # TCP with nothing under way would try again only after a time-out; it does so at once when a cork is removed.
     corked = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CORK)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
     if corked:

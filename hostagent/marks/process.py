@@ -34,11 +34,11 @@ def socket_descriptors(pid: int) -> dict[int, int]:
         for name in os.listdir(directory):
             try:
                 match = _SOCKET.match(os.readlink(name, dir_fd=directory))
-            except FileNotFoundError:  # closed since
+            except FileNotFoundError:  # The descriptor was closed since.
                 continue
             if match:
                 found[int(match[1])] = int(name)
-    except ProcessLookupError:  # ended since
+    except ProcessLookupError:  # The process has ended since.
         pass
     except PermissionError as error:
         raise _unreachable(pid, SYS_PTRACE) from error
@@ -58,7 +58,7 @@ def borrow(pid: int, descriptor: int, inode: int, start: int | None = None) -> s
     except OSError:
         return None
     try:
-        # After it was opened: if it is of an earlier process of this id, that has ended and lends nothing.
+        # This is checked after opening: an earlier process of this id has ended and lends nothing.
         if start is not None and ((status := _PROC.status(pid)) is None or status.start != start):
             return None
         ours = _libc.syscall(_PIDFD_GETFD, process, descriptor, 0)
@@ -68,7 +68,7 @@ def borrow(pid: int, descriptor: int, inode: int, start: int | None = None) -> s
         if ctypes.get_errno() == errno.EPERM:
             raise _unreachable(pid, SYS_PTRACE)
         return None
-    if os.fstat(ours).st_ino != inode:  # the descriptor has been reused
+    if os.fstat(ours).st_ino != inode:  # The number of the descriptor has been reused.
         os.close(ours)
         return None
     return socket.socket(fileno=ours)

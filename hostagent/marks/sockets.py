@@ -25,7 +25,7 @@ from hostagent.queues.tree import is_managed
 from hostagent.workers.members import Member, Place, WorkerProcesses, place_of
 from hostagent.workers.procfs import Procfs
 
-MAX_DRAINING = 256  # connections on their way to a mark, each with a descriptor; others are marked at once
+MAX_DRAINING = 256  # At most so many connections are on their way to a mark, each with a descriptor; others are marked at once.
 
 
 @dataclass
@@ -61,7 +61,7 @@ class SocketTable:
         self._addresses: frozenset[str] = frozenset()
         self._known: frozenset[Connection] = frozenset()
         self._marks: Mapping[str, Mark] = {}
-        self._given: dict[int, Mark | None] = {}  # None: it was changed since, and could not be restored
+        self._given: dict[int, Mark | None] = {}  # None stands for a mark that was changed since and could not be restored.
         self._draining: dict[int, Drain] = {}
         self._held: dict[int, _Held] = {}
         self._matched: dict[int, Connection] = {}
@@ -95,7 +95,7 @@ class SocketTable:
                 self._failed[inode] = str(error)
             else:
                 self._end_drain(inode)
-                self._mark(inode)  # with what is wanted by now
+                self._mark(inode)  # Another mark may be wanted by now.
 
     @property
     def connections(self) -> tuple[Connection, ...]:
@@ -151,7 +151,7 @@ class SocketTable:
         self._workers = tuple(workers)
         places = {place_of(worker) for worker in self._workers}
         if any(place_of(self._matched[inode]) not in places for inode in self._given.keys() | self._draining.keys()):
-            self._held |= self._hold()  # who holds, at this moment, what is to be unmarked
+            self._held |= self._hold()  # This finds who holds, at this moment, the sockets that are to be unmarked.
         self._processes.assign(self._workers)
         jobs = {job for job, _ in places}
         self._addresses, self._known, self._marks = frozenset(addresses), frozenset(known), marks
@@ -215,7 +215,7 @@ class SocketTable:
         left = (marked | {one.inode for one in listed if one.firewall_mark == HOLD_MARK}) - self._held.keys()
         unmarked = 0
         for pid in Procfs().inodes() if left else ():
-            with suppress(PlatformError, OSError):  # where it cannot be reached, another process may be
+            with suppress(PlatformError, OSError):  # Another process with the socket may be reachable if this one is not.
                 for inode, descriptor in socket_descriptors(pid).items():
                     if inode in left and (borrowed := borrow(pid, descriptor, inode)) is not None:
                         with borrowed:
@@ -282,7 +282,7 @@ class SocketTable:
                 if borrowed is not None:
                     with borrowed:
                         return int(mark(borrowed, UNMARKED))
-            except (PlatformError, OSError):  # another process may hold it, too; what no one lends cannot be changed
+            except (PlatformError, OSError):  # Another process may lend the socket; one that none lends cannot be changed.
                 continue
         return 0
 
@@ -293,10 +293,10 @@ class SocketTable:
             self._matched[held.inode] = Connection(held.worker.job, held.worker.rank, *observed.ends)
             opened_since = place_of(held.worker) in self._polled
             self._sent[held.inode] = _Sent(0 if opened_since else observed.sent_bytes, observed.sent_bytes)
-            if _is_managed(observed.mark):  # by an agent before this one
+            if _is_managed(observed.mark):  # An agent before this one has marked the socket.
                 self._given[held.inode] = observed.mark
-            if observed.firewall_mark == HOLD_MARK:  # that was killed meanwhile
-                with suppress(PlatformError, OSError):  # what cannot be reached is reported when it is to be marked
+            if observed.firewall_mark == HOLD_MARK:  # An agent that was killed while the socket drained has held it.
+                with suppress(PlatformError, OSError):  # A socket that cannot be reached is reported when it is to be marked.
                     if (borrowed := self._borrow(held.inode)) is not None:
                         with borrowed:
                             release(borrowed)
@@ -328,7 +328,7 @@ class SocketTable:
                 changes = int(drain.wanted != wanted)
                 drain.wanted = wanted
                 return changes
-            self._end_drain(inode)  # it was taken back
+            self._end_drain(inode)  # The change of mark was taken back.
         if wanted is None:
             return 0
         try:
@@ -338,7 +338,7 @@ class SocketTable:
                 closing.enter_context(borrowed)
                 may_wait = inode not in self._failed and len(self._draining) < MAX_DRAINING
                 if may_wait and mark_of(borrowed) != wanted and self._hold_rule.ensure(self._clock(), MAX_DRAINING_S):
-                    now_s = self._clock()  # that may have taken some time
+                    now_s = self._clock()  # The call of `ensure` may have taken some time.
                     drain = begin(borrowed, wanted, now_s)
                     if drain is not None:
                         self._draining[inode] = drain

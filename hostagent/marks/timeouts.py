@@ -23,7 +23,7 @@ A whole number of every kernel's ticks, which it counts in, and of nobody else's
 _TCP_RTO_MAX_MS = 44  # since Linux 6.15
 _KERNEL_RTO_MAX_MS, _BOUND_MS = 120_000, int(1000 * RTO_MAX_S)
 _GIVE_UP_MS = 86_400_000
-_RETRIES, _KERNELS_RETRIES = Path("/proc/sys/net/ipv4/tcp_retries2"), 15  # time-outs until a connection is given up
+_RETRIES, _KERNELS_RETRIES = Path("/proc/sys/net/ipv4/tcp_retries2"), 15  # A connection is given up after so many time-outs.
 
 
 def bound(sock: socket.socket) -> None:

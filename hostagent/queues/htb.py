@@ -19,14 +19,14 @@ from hostagent.queues.tree import ROOT, Change, DscpFilter, HtbClass, Root, Tree
 
 _ETH_P_IP = 0x0800
 _TICKS_PER_US = 15.625  # the kernel's packet scheduler counts in 64 ns (PSCHED_SHIFT)
-_DSCP_MASK = 0xFC  # of the type-of-service byte; the other two bits are ECN
+_DSCP_MASK = 0xFC  # These bits of the type-of-service byte are the DSCP; the other two are ECN.
 _TOS_OFFSET = 1
 # pyroute2 0.9 decodes a u32 key from 4 bytes too early, so the key is read from the message itself: mask and value in
 # network order, then the offset in the machine's.
-_KEY_AT = 4 + 16  # behind the attribute's header and the selector's own fields
+_KEY_AT = 4 + 16  # The key comes behind the attribute's header and the selector's own fields.
 _LOOPBACK = 1  # the index of `lo`, which every network namespace has
-_UNUSED = 0xFFFE0000  # a handle of no discipline
-_NO_VERSION = 0  # of HTB's interface, which is at 3
+_UNUSED = 0xFFFE0000  # No discipline has this handle.
+_NO_VERSION = 0  # HTB's interface does not have this version, but 3.
 _MODULES = {"sch_htb": "HTB queueing discipline", "cls_u32": "u32 classifier"}
 
 

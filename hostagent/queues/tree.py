@@ -26,11 +26,12 @@ LINK = 0x10001
 UNREGISTERED = 0x10009
 _FIRST_MANAGED = 0x10010
 _FIRST_CAPPED = 0x10100
-_CAPPED = 0xE00  # ids that capped jobs are spread over
-MAX_CAPPED = _CAPPED // 2  # capped jobs: with half of the ids free, the next free one is near
+_CAPPED = 0xE00  # Capped jobs are spread over so many ids.
+MAX_CAPPED = _CAPPED // 2  # At most so many jobs are capped: with half of the ids free, the next free one is near.
 LOWEST_PRIORITY = 7  # HTB turns anything above into this
 
-_INNER_QUANTUM = ETHERNET_MTU + ETHERNET_HEADER  # of a class with others below it, where it is not used and never changed
+# A class with others below it has this quantum, which is not used there and never changed.
+_INNER_QUANTUM = ETHERNET_MTU + ETHERNET_HEADER
 _MAX_BURST_US = 60_000_000  # HTB remembers no longer than this
 
 
@@ -140,7 +141,7 @@ def port_tree(port: Port, queues: int, unregistered_share: float, caps: Mapping[
     if not 0 < unregistered_share < 1:
         raise InputError("unregistered_share", unregistered_share, "a share between 0 and 1")
     link, frame = port.rate_bps // 8, port.frame_bytes
-    token = max(1, link // 1000)  # HTB refuses a class without a rate of its own; this little hardly bends strictness
+    token = max(1, link // 1000)  # HTB refuses a class without a rate of its own; a rate this low hardly bends strictness.
     least = max(1, int(link * unregistered_share))
     classes = [replace(_htb_class(LINK, ROOT, 0, link, link, frame), quantum=_INNER_QUANTUM)]
     classes += [_htb_class(class_id(k), LINK, k, token, link, frame) for k in range(queues)]

@@ -39,15 +39,15 @@ from hostagent.rate_limited_log import RateLimitedLog
 from hostagent.workers.procfs import Procfs
 
 MAX_PER_USER = 256  # several times the workers that a host has GPUs for
-_FULL_USERS = 16  # users with as many connections as one may have: fewer of them do not keep the others out
+_FULL_USERS = 16  # So many users may have as many connections as one may: fewer of them do not keep the others out.
 MAX_CONNECTIONS = _FULL_USERS * MAX_PER_USER
 MAX_LINE_BYTES = 4096
 LINE_PATIENCE_S = 5.0
-_DESCRIPTORS_EACH = 2  # of a lease: its connection and its process
-_OTHER_DESCRIPTORS = 512  # what else an agent opens
+_DESCRIPTORS_EACH = 2  # A lease takes two descriptors: its connection and its process.
+_OTHER_DESCRIPTORS = 512  # An agent opens so many descriptors besides.
 _BACKLOG = 128
-_LOCK_PATIENCE_S = 0.5  # for a predecessor that is being ended
-_LOCK_PAUSE_S = 0.02  # between tries
+_LOCK_PATIENCE_S = 0.5  # A predecessor that is being ended has so long to let the lock go.
+_LOCK_PAUSE_S = 0.02  # So long passes between tries.
 _SO_PEERPIDFD = 77  # Linux 6.5, asm-generic/socket.h
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: process id, user, group
 _EVERYBODY = 0o666
@@ -88,7 +88,7 @@ def parse_request(line: bytes) -> Decoded[AttachRequest]:
     except ValidationError as error:
         raise input_error(error, AttachRequest) from error
     request = decoded.message
-    assert request is not None  # there is one kind
+    assert request is not None  # Requests have one kind only.
     for name, value in (("study", request.study), ("trial", request.trial), ("run", request.run)):
         if value is not None:
             check_name(value, name)
@@ -137,7 +137,8 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)  # while it is held: whoever waits for it then finds that it is not this one any more
+        # The file is removed while it is held: whoever waits for the lock then finds that the file is another one.
+        file.unlink(missing_ok=True)
         os.close(lock)
 
 
@@ -182,7 +183,7 @@ class AttachServer:
         self._changed = changed
         self._proc = Procfs()
         self._leases: dict[tuple[str, str, int], tuple[WorkerLease, _Peer]] = {}
-        self._connections: Counter[int] = Counter()  # by user
+        self._connections: Counter[int] = Counter()  # Numbers of connections, by user.
         self._most_connections = MAX_CONNECTIONS
         self._limited_log = RateLimitedLog(log)
 
@@ -210,7 +211,7 @@ class AttachServer:
                 _send(writer, {"error": answer}, peer)
         except ConnectionError:
             pass
-        except Exception as error:  # noqa: BLE001  # a defect, which ends this connection alone
+        except Exception as error:  # noqa: BLE001  # A defect ends this connection alone.
             self._limited_log.add("attaching", repr(error), error=error)
         finally:
             writer.close()
@@ -243,13 +244,13 @@ class AttachServer:
         except InputError as error:
             return str(error)
         request = decoded.message
-        assert request is not None  # there is one kind
+        assert request is not None  # Requests have one kind only.
         if decoded.unused:
             what = f"a client speaks version {request.protocol}: {', '.join(decoded.unused)} is not used"
             self._limited_log.add("newer client", what, logging.WARNING)
         try:
             handle = _open_process(sock, peer.pid)
-        except OSError as error:  # too many open files, say
+        except OSError as error:  # Too many files may be open, for example.
             return f"the agent cannot watch the process now ({error.strerror}): attach again later"
         if handle is None:
             return "the process is in a namespace that the agent cannot see into"
@@ -266,7 +267,7 @@ class AttachServer:
         if peer.pid == 1:
             return "process 1 of the agent's namespace can be no worker: all others are below it"
         status = self._proc.status(peer.pid)
-        if status is None or _has_ended(handle):  # checked last: what was read is then this process's
+        if status is None or _has_ended(handle):  # This is checked last, so that what was read is of this process.
             return "the process that connected has ended"
         return Process(peer.pid, status.start, self._proc.own_namespace, peer.uid, leased=True)
 
@@ -343,7 +344,7 @@ def _open_process(sock: socket.socket, pid: int) -> int | None:
         if error.errno in _EXHAUSTED:
             raise
     try:
-        return os.pidfd_open(pid)  # an older kernel
+        return os.pidfd_open(pid)  # The kernel is older than SO_PEERPIDFD.
     except OSError as error:
         if error.errno in _EXHAUSTED:
             raise

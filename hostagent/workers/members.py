@@ -95,14 +95,14 @@ class ProcessTrees(Generic[_Label]):
         self._new.discard(pid)
 
     def _nearest(self, pid: int) -> _Label | None:
-        inherited: _Label | None = None  # from an ancestor whose own root has ended
+        inherited: _Label | None = None  # The label of an ancestor whose own root has ended.
         while (known := self._known.get(pid)) is not None:
             if pid in self._roots:
                 return self._roots[pid]
             if inherited is None:
                 inherited = self._owner.get(pid)
             parent = self._known.get(known.parent)
-            if parent is None or parent.start > known.start:  # the parent has ended and its id was given to another
+            if parent is None or parent.start > known.start:  # The parent has ended and its id was given to another process.
                 break
             pid = known.parent
         return inherited
@@ -148,7 +148,7 @@ class WorkerProcesses:
         self._proc = proc or Procfs()
         self._trees: ProcessTrees[_Identity] = ProcessTrees(self._proc)
         self._workers: dict[_Identity, LocalWorker] = {}
-        self._found: dict[_Identity, _Root | None] = {}  # None: ended before it was looked for
+        self._found: dict[_Identity, _Root | None] = {}  # None stands for a process that ended before it was looked for.
         self._foreign: dict[int, _Foreign] = {}
         self.gone: tuple[Place, ...] = ()
         self.refused: dict[Place, str] = {}
@@ -202,7 +202,7 @@ class WorkerProcesses:
         process = worker.process
         if process.pid <= 1:
             return NO_WORKER.format(pid=process.pid)
-        if 0 in (process.start, process.namespace):  # as they are not known, its id may be any process's by now
+        if 0 in (process.start, process.namespace):  # They are not known, and the id may be any process's by now.
             return NO_START
         if process.namespace != self._proc.own_namespace:
             return OTHER_NAMESPACE

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from beamer.process_stat import process_stat
 
 _NAMESPACE = re.compile(r"(?:pid|net):\[(\d+)\]")
-_GONE = FileNotFoundError, ProcessLookupError, PermissionError  # the last where /proc hides others' processes
-_MAX_BYTES = 4096  # of a file read here: what a process's control groups stay below
+_GONE = FileNotFoundError, ProcessLookupError, PermissionError  # `PermissionError` comes where /proc hides others' processes.
+_MAX_BYTES = 4096  # A file read here has fewer bytes: a process's control groups stay below this.
 
 
 class ProcessStatus(NamedTuple):
@@ -27,7 +27,7 @@ class Procfs:
     def __init__(self, root: Path = Path("/proc")) -> None:
         self._root = str(root)
         self.own_namespace = self.namespace("self")
-        self.own_network = self.network("thread-self")  # a thread may have entered another one than its process
+        self.own_network = self.network("thread-self")  # A thread may have entered another namespace than its process.
         self.own_cgroups = self.cgroups("self")
 
     def inodes(self) -> dict[int, int]:
