@@ -1,5 +1,6 @@
 """`python -m eval EXPERIMENT`: runs an experiment and prints its table. Runs that were interrupted go on with what they had."""
 
+import os
 import signal
 import sys
 
@@ -10,6 +11,13 @@ from beamer.lazy_commands import Command, errors_as_exit_codes, run_commands
 from beamer.validation import input_error
 
 ABOUT = "Experiments, one command each."
+CALCULATED = frozenset(("asynchronous", "gpu", "joint", "network", "peers", "rates", "recheck", "trials"))
+"""Experiments whose figures follow from what they calculate, to the last digit, and not from this machine's times."""
+NOT_EVERYWHERE = "X86_V4 AVX512_ICL AVX512_SPR"
+"""Instructions that NumPy uses where the processor has them (AVX-512), and then rounds otherwise.
+
+Policies that fit curves decide otherwise with it: up to 1 % of a mean under `convergence` in Pollux' simulator.
+"""
 COMMANDS = {
     "asynchronous": Command(
         "eval.asynchronous.command:asynchronous",
@@ -106,6 +114,8 @@ COMMANDS = {
 
 def main() -> None:
     """Run the command line; findings in a config file are errors of its option, and SIGTERM ends it as an interrupt does."""
+    if sys.argv[1:] and sys.argv[1] in CALCULATED:
+        os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", NOT_EVERYWHERE)  # NumPy is imported with the experiment
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started is ended on the way out
     with errors_as_exit_codes("eval"):
         try:
