@@ -10,7 +10,7 @@ from beamer.network.fabric import Fabric
 from beamer.units import ETHERNET_MTU, parse_rate
 from topologies.cabling import Cable, check_count, numbered, wire
 
-MAX_PORTS = 62  # the greatest even number whose k^3/4 hosts have an address each
+MAX_PORTS = 62  # This is the greatest even number k for which each of k^3/4 hosts has an address.
 
 
 def build(k: int = 4, rate: str | int = "20mbit", uplink_rate: str | int | None = None, mtu: int = ETHERNET_MTU) -> Fabric:

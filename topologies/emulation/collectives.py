@@ -81,7 +81,7 @@ class Mesh:
                     rank, peer = key.data, self.peers[key.data]
                     if mask & selectors.EVENT_WRITE:
                         limit = len(outgoing[rank]) if allowed is None else min(allowed(total_in), len(outgoing[rank]))
-                        with suppress(BlockingIOError):  # less may be buffered than when it was told that it can be written to
+                        with suppress(BlockingIOError):  # The socket may take less by now than when it was said to be writable.
                             sent[rank] += peer.send(outgoing[rank][sent[rank] : limit])
                     if mask & selectors.EVENT_READ:
                         count = peer.recv_into(incoming[rank][received[rank] :])

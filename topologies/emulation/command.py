@@ -126,7 +126,7 @@ def _prepare(network: Scenario, names: Sequence[str], outputs: Mapping[str, Path
             raise InputError("--logs", str(logs), f"a directory that can be written ({error.strerror})") from error
     for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, _terminate)
-    for name in names:  # compiles what a controller decides by: until it has done so itself, jobs send without a plan
+    for name in names:  # This compiles what a controller decides by: until it has done so itself, jobs send without a plan.
         warm_up(network.fabric, network_policy(name), network.queues, None)
 
 

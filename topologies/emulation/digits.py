@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--channels", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=64)
     options = DigitsOptions(**vars(parser.parse_args(arguments)))
-    from topologies.emulation.digits_training import train  # imports PyTorch, in which time signals are already noted
+    # This imports PyTorch; signals that come meanwhile are already noted.
+    from topologies.emulation.digits_training import train
 
     train(options, os.environ, asked, process_start_s())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-TRAINING = 1437  # of the 1 797 samples; the others, a fifth, are for the validation loss
+TRAINING = 1437  # So many of the 1 797 samples are for training; the others, a fifth, are for the validation loss.
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]

@@ -20,8 +20,8 @@ from topologies.emulation.digits_options import DigitsOptions
 from topologies.emulation.gloo import group_rank, interface_towards
 
 FLAGS = (STOP, CHECKPOINT)
-BUCKET_MB = 1024  # more than any gradient: it is sent as a whole, when its last part is there
-SETTLE_S = 1.0  # at least from having connected to the first bytes: connections are found and their rules installed
+BUCKET_MB = 1024  # Any gradient is smaller, so it is sent as a whole, when its last part is there.
+SETTLE_S = 1.0  # The first bytes are sent at least so long after connecting: connections are found and their rules installed.
 
 
 class Network(nn.Module):  # type: ignore[misc]  # PyTorch's types are not followed
@@ -41,7 +41,8 @@ class Network(nn.Module):  # type: ignore[misc]  # PyTorch's types are not follo
             nn.Linear(hidden, 10),
         )
         for layer in self.layers:
-            if isinstance(layer, nn.Conv2d | nn.Linear):  # He et al. 2015, equation 10: PyTorch's own begin on a plateau
+            # Weights are those of He et al. 2015, equation 10: PyTorch's own begin on a plateau.
+            if isinstance(layer, nn.Conv2d | nn.Linear):
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
                 nn.init.zeros_(layer.bias)
         self.asked = nn.Parameter(torch.zeros(len(FLAGS)))
@@ -125,13 +126,13 @@ def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalR
     timeout = timedelta(seconds=options.timeout_s)
     distributed.init_process_group("gloo", rank=group_rank(rank, world), world_size=world, timeout=timeout)
     say()
-    # Seed or checkpoint give all ranks the same weights: rank 0 need not send its own. To make DDP imports as much as PyTorch
+    # Seed or checkpoint give all ranks the same weights: rank 0 need not send its own. Making DDP imports as much as PyTorch
     # itself does, which belongs to the start.
     parallel, gate = DistributedDataParallel(training.network, init_sync=False, bucket_cap_mb=BUCKET_MB), _Gate()
     start_s = options.restart_s if training.done else options.start_s
     time.sleep(max(began_s + start_s - time.monotonic(), SETTLE_S))
-    # Not a hook of DDP's communication in Python: the group's threads would need the interpreter's lock to let go of its last
-    # result, and whoever ends the group may hold it and wait for them.
+    # The hook is not one of DDP's communication in Python. For that, the group's threads would need the interpreter's lock to
+    # let go of its last result. Whoever ends the group may hold the lock and wait for them.
     training.network.layers[0].weight.register_hook(gate.wait)
     compute_s = options.iteration_s(world)
     iteration_began_s = time.monotonic()
@@ -153,7 +154,7 @@ def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalR
             training.save()
     if rank == 0:
         training.save()
-    # DDP first: were it the last to hold the group, it would wait for its threads with the interpreter's lock, for which one of
-    # them may be waiting to let go of its last result.
+    # DDP goes first: were it the last to hold the group, it would wait for its threads with the interpreter's lock. One of them
+    # may be waiting for the lock to let go of its last result.
     del parallel
     distributed.destroy_process_group()

@@ -9,7 +9,7 @@ from beamer.network.job import JobSpec
 from beamer.studies.model import Worker
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 
-POLICY = "fair"  # the one under which equal jobs are to get equal shares
+POLICY = "fair"  # Equal jobs are to get equal shares under this policy.
 STUDY = "calibration.equal-jobs"
 JOBS = 4
 SECONDS = 3.0

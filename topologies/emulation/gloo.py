@@ -10,13 +10,13 @@ _SIOCGIFADDR = 0x8915  # netdevice(7)
 def interface_towards(address: str) -> str:
     """Return the name of the interface from whose address this host reaches another, or itself. Raises `OSError`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))  # sends nothing
+        probe.connect((address, 9))  # This sends nothing.
         own = probe.getsockname()[0]
         for _, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
             except OSError:
-                continue  # it has no address
+                continue  # The interface has no address.
             if socket.inet_ntoa(answer[20:24]) == own:
                 return name
     raise OSError(f"no interface has the address {own}, from which {address} is reached")

@@ -80,7 +80,7 @@ class NamespacedRun:
         sockets = {host: self._agent_socket(agent) for agent, host in agents.items()}
         self.runner = self._searches(self.searches) if self.searches else self._studies(sockets)
         self._wait_installed()
-        for follower in followers:  # not before the first one leads
+        for follower in followers:  # Followers start only once the first controller leads.
             self.start_controller(follower)
             self._wait_following(follower)
         if followers:
@@ -181,7 +181,7 @@ class NamespacedRun:
             subprocess.Popen([*self.network.enter(host), *READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for host in (None, *fabric.host)
         ]
-        # What waits on a host may wait for a cap, which says nothing of its link.
+        # Packets that wait on a host may wait for a cap, which says nothing of its link.
         judged = [link for link in fabric.links if link.src in fabric.switch or not self._caps]
         rates = {link.interface: link.rate_bps for link in judged}
         sampler = Sampler(self.vswitchd, rates, readers, self._parts)
@@ -300,7 +300,7 @@ def main(config_path: str) -> None:
     """Make the run that the configuration file at `config_path` describes, until standard input ends."""
     config = TypeAdapter(RunConfig).validate_json(Path(config_path).read_bytes())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to end
-    prefer_session(os.getpid(), AGENTS_NICE)  # the supervisor made it the leader of one
+    prefer_session(os.getpid(), AGENTS_NICE)  # The supervisor made this process the leader of a session.
     try:
         inside = NamespacedRun(config)
         inside.start()

@@ -16,7 +16,7 @@ import sys
 import traceback
 from typing import Any
 
-from beamer.client import Client, transport  # noqa: F401  the latter is imported at its first use, in every forked trainer else
+from beamer.client import Client, transport  # noqa: F401  Every forked trainer would else import `transport` at its first use.
 from topologies.emulation import trainer
 
 
@@ -24,7 +24,7 @@ class Spares:
     """Processes forked ahead of their tasks: what a fork costs, most of it copied pages, is paid before a run is measured."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int]] = []  # process, and the pipe that it reads its task from
+        self._waiting: list[tuple[int, int]] = []  # Processes, each with the pipe that it reads its task from.
 
     def fork(self, controller: str) -> None:
         """Fork one that will report to the controller at this URL."""
@@ -39,7 +39,7 @@ class Spares:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for inherited in (ours, *(pipe for _, pipe in self._waiting)):
-                os.close(inherited)  # so that each sees the end of its own when the launcher ends
+                os.close(inherited)  # Each process then sees the end of its own pipe when the launcher ends.
             sys.stdin = open(os.devnull)  # noqa: SIM115  the request stream stays the parent's
             client = Client(controller)
             with open(theirs, "rb") as pipe:

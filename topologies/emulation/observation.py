@@ -16,8 +16,9 @@ from topologies.emulation import vswitch
 from topologies.emulation.runfile import RUN_VARIABLE
 from topologies.emulation.supervisor import EmulatedRun
 
-_MISS_BYTES = 128  # of a packet that no rule matches; any number above 0 has Open vSwitch tell of removed rules, too
-PATIENCE_S = 20.0  # for a monitor to see a change
+# So much is sent of a packet that no rule matches; any number above 0 has Open vSwitch tell of removed rules, too.
+_MISS_BYTES = 128
+PATIENCE_S = 20.0  # A monitor has so long to see a change.
 _STATISTICS = re.compile(r" ?(duration|n_packets|n_bytes|idle_age|hard_age)=[^,]*,?")
 _AGE = re.compile(r"duration=([0-9.]+)s")
 _RULE = re.compile(r"table=(\d+).* (priority=\S+)")

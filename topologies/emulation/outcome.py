@@ -12,7 +12,7 @@ from topologies.emulation.accounting import excluded_share, unregistered_share
 from topologies.emulation.exchange import RunMeasurements
 from topologies.emulation.measured import MeasuredRun
 
-GAP_NOTED = 0.15  # between emulated and simulated mean SCT; a machine that keeps up stays within 10 %
+GAP_NOTED = 0.15  # Larger gaps between emulated and simulated mean SCT are noted; a machine that keeps up stays within 10 %.
 
 
 class RunOutcome(MeasuredRun):
@@ -109,7 +109,7 @@ def _result(policy: str, scenario: Scenario, measured: RunMeasurements) -> RunRe
             start, end = (stage[key] - measured.started_s for key in ("registered_s", "ended_s"))
             stages.append(StageResult(study["name"], stage["name"], start, end))
         for trial in study["trials"]:
-            for attempt in trial["attempts"]:  # of the stage's name each
+            for attempt in trial["attempts"]:  # Each attempt has the name of its stage.
                 start, end = (attempt[key] - measured.started_s for key in ("started_s", "ended_s"))
                 jobs.append(JobResult(f"{study['name']}/{attempt['name']}/{trial['name']}", start, end))
     jobs.sort(key=lambda job: job.start_s)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 SWITCHES_NICE = -15
 CONTROLLER_NICE = -19
-AGENTS_NICE = -10  # also of the session that controllers, agents and trainers have together
+AGENTS_NICE = -10  # The session that controllers, agents and trainers have together has this value, too.
 
 
 def prefer_session(leader: int, nice: int) -> None:

@@ -147,7 +147,8 @@ def work(options: ProgramOptions, environment: Mapping[str, str], stops: Sequenc
 
 def _iterate(rank: int, world: int, mesh: Mesh, done: int, options: ProgramOptions, stops: Sequence[int]) -> int:
     """Iterate from `done` on; return after which iteration it has ended."""
-    size = max(options.sync_bytes // 4 // world, 1) * world  # of the gradient, the last value of which says who is to stop
+    # The gradient has so many values, the last of which says who is to stop.
+    size = max(options.sync_bytes // 4 // world, 1) * world
     gradient = np.empty(size, dtype=np.float32)
     _say(rank, done, options)
     time.sleep(options.restart_s if done else options.start_s)

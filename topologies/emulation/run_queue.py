@@ -53,7 +53,7 @@ def read(pid: int) -> dict[Thread, ProcessorTime]:
     counts: dict[Thread, ProcessorTime] = {}
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the process has ended
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # this thread has
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # This thread has ended.
                 counts[pid, int(thread)] = _parse(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text())
     return counts
 

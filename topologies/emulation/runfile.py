@@ -75,7 +75,7 @@ def record(name: str) -> RunRecord:
     assert start is not None
     run = RunRecord(id=name, namespace=f"beamer-{name}", owner=os.getpid(), owner_start=start)
     RUNS.mkdir(parents=True, exist_ok=True)
-    # Whole or not there at all, whenever this process is killed: written without a name, then linked to it.
+    # The file is whole or not there at all, whenever this process is killed: it is written without a name, then linked to it.
     with os.fdopen(os.open(RUNS, os.O_TMPFILE | os.O_WRONLY, 0o644), "w") as file:
         json.dump(asdict(run), file)
         file.flush()

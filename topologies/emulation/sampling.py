@@ -20,15 +20,16 @@ from beamer.network.plan import QUEUES
 from topologies.emulation.accounting import QueueBytes
 from topologies.emulation.run_queue import CONTROLLER, SWITCHES, DelayMeter, is_counted
 
-THREAD_LIMIT = 0.85  # of a core, the most that one thread can have
-RATE_LIMIT = 0.85  # of a link's rate
-# Of the time in which a process had something to run: at 0.6 everything it does takes 2.5 times as long as on a processor of
-# its own. Runs of five alike searches under load averages of 7 to 46: mean stage completion times were 0 to 8 % above the
-# simulated ones up to a share of 0.58 (3 to 5 % on an idle machine), 7 to 8 % at 0.68, under `beamer` 20 to 26 % from 0.81 on.
+THREAD_LIMIT = 0.85  # A share of a core, the most that one thread can have.
+RATE_LIMIT = 0.85  # A share of a link's rate.
+# The share of the time in which a process had something to run, but waited for a processor. At 0.6 everything it does takes 2.5
+# times as long as on a processor of its own. Five alike searches ran under load averages of 7 to 46. Mean stage completion
+# times were 0 to 8 % above the simulated ones up to a share of 0.58 (3 to 5 % on an idle machine). They were 7 to 8 % above at
+# 0.68, and under `beamer` 20 to 26 % from 0.81 on.
 WAITING_LIMIT = 0.6
 # Agents and the trainers of a job wake together and wait for each other, 0.6 to 0.9 of their time in accurate runs already.
 JUDGED_PARTS = (SWITCHES, CONTROLLER)
-ROOT_MINOR, CLASS_MINOR = 0x1, 0x10  # as the host agent makes them: 1:1 is the whole port, 1:(0x10+k) managed class k
+ROOT_MINOR, CLASS_MINOR = 0x1, 0x10  # The host agent makes 1:1 for the whole port and 1:(0x10+k) for managed class k.
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -83,7 +84,7 @@ def backlogged_rate(samples: list[PortSample], rate_bps: int, at_least_s: float 
     return 8 * sent / (seconds * rate_bps) if seconds >= at_least_s else None
 
 
-# One process that answers many times: a reading costs a fraction of a millisecond.
+# One process answers many times, so that a reading costs a fraction of a millisecond.
 READER = ["stdbuf", "-oL", "tc", "-s", "-j", "-batch", "-"]
 
 
@@ -158,7 +159,7 @@ class Sampler:
             due = max(due + self._interval, time.monotonic())
             self._ending.wait(due - time.monotonic())
         if self._delays is not None:
-            self._delays.sample()  # threads are not: over a part of a second the kernel's clock ticks are too coarse
+            self._delays.sample()  # Threads are not sampled: over a part of a second the kernel's clock ticks are too coarse.
 
     def _read(self, reader: "subprocess.Popen[str]") -> None:
         assert reader.stdin is not None

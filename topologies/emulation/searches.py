@@ -27,9 +27,10 @@ from beamer.workloads.scenario import Scenario, TransportSettings
 from beamer.yaml_files import dump_yaml
 from topologies.emulation.collectives import STALL_PATIENCE_S
 
-POLL_S = 0.25  # between two looks of an engine at its jobs
-LAUNCH_S = 0.4  # from the launch of a program to its being connected, of what a start or a restart takes in all
-RETRIES = 10  # of a trial: ranks may be killed to see what becomes of a run
+POLL_S = 0.25  # An engine looks at its jobs again after so long.
+# A program takes so long from its launch until it is connected: a part of what a start or a restart takes in all.
+LAUNCH_S = 0.4
+RETRIES = 10  # A trial is retried so often: ranks may be killed to see what becomes of a run.
 LOOK_S = 0.05
 PATIENCE_S = 900.0
 
@@ -109,7 +110,7 @@ def _digits_values(plan: SearchPlan, trial: str) -> dict[str, int | float]:
 
 
 def _store_digits(path: Path) -> None:
-    from topologies.emulation import digits_data  # needs scikit-learn
+    from topologies.emulation import digits_data  # This module needs scikit-learn.
 
     digits_data.store(path)
 
@@ -190,7 +191,7 @@ def search_file(
         "rungs": _rungs(plan),
         "poll_s": POLL_S,
         "retries": RETRIES,
-        "collective_timeout_s": program.timeout_s,  # it is parked before it is suspended for so long
+        "collective_timeout_s": program.timeout_s,  # A trial is parked before it is suspended for so long.
     }
 
 
@@ -242,7 +243,7 @@ class SearchRunner:
             for name, command in tuple(self._commands.items()):
                 if name in ended or command.poll() is None:
                     continue
-                if command.returncode == -signal.SIGKILL:  # as whoever watches over a service would
+                if command.returncode == -signal.SIGKILL:  # Whoever watches over a service would start it again, too.
                     self._launch(name)
                     continue
                 if command.returncode:

@@ -25,7 +25,7 @@ STAGE_PATIENCE_S = 600.0
 START_PATIENCE_S = 60.0
 EMULATED = ("ring", PARAMETER_SERVER)
 MIN_START_UP_S = 0.5
-MAX_PREPARED = 40  # processes on one host that wait for a task
+MAX_PREPARED = 40  # At most so many processes on one host wait for a task.
 
 
 def check_emulable(scenario: Scenario) -> None:
@@ -189,7 +189,7 @@ class StudyRunner:
                     return
             time.sleep(study.arrival_s)
             self._run_stages(study)
-        except Exception as error:  # noqa: BLE001  raised again by run()
+        except Exception as error:  # noqa: BLE001  `run` raises the error again.
             self._errors.append(error)
         finally:
             self._ended_studies[study.name].set()

@@ -26,7 +26,7 @@ from topologies.emulation.exchange import RunConfig, RunMeasurements
 from topologies.emulation.runfile import RUN_VARIABLE, RunRecord, record, remove
 
 READY_PATIENCE_S = 90.0
-SIGNAL_CHECK_S = 0.5  # how late at most a signal is handled that did not wake the main thread, as it came just before a wait
+SIGNAL_CHECK_S = 0.5  # A signal that did not wake the main thread, as it came just before a wait, is handled at most so late.
 OnProgress = Callable[[str, int, int], None]
 
 

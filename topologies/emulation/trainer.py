@@ -28,7 +28,7 @@ from topologies.emulation.collectives import (
     serve_slice,
 )
 
-REPORT_PATIENCE_S = 30.0  # at the end, for a controller that is being restarted
+REPORT_PATIENCE_S = 30.0  # Reports at the end wait so long for a controller that is being restarted.
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class TrainerTask:
     done: int = 0
 
 
-_TRAINER_TASK = TypeAdapter(TrainerTask)  # built once, before launchers fork
+_TRAINER_TASK = TypeAdapter(TrainerTask)  # It is built once, before launchers fork.
 
 
 def _peers(spec: JobSpec, rank: int) -> tuple[list[int], list[int]]:

@@ -15,8 +15,8 @@ BUFFER_BYTES = 512 * 2**20
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 
-# For every read of a port the daemon takes 32 packet buffers and gives the unused ones back: kept at hand, that is cheap; given
-# back to the kernel each time, the page faults cost more than the forwarding.
+# For every read of a port the daemon takes 32 packet buffers and gives the unused ones back. That is cheap if they are kept at
+# hand. Given back to the kernel each time, they would cost more in page faults than the forwarding does.
 _ALLOCATOR = {
     "GLIBC_TUNABLES": "glibc.malloc.trim_threshold=268435456:glibc.malloc.tcache_max=16384:glibc.malloc.tcache_count=256"
 }
