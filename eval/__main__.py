@@ -116,7 +116,7 @@ def main() -> None:
     """Run the command line; findings in a config file are errors of its option, and SIGTERM ends it as an interrupt does."""
     if sys.argv[1:] and sys.argv[1] in CALCULATED:
         os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", NOT_EVERYWHERE)  # NumPy is imported with the experiment
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what was started is ended on the way out
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # Whatever was started is ended on the way out.
     with errors_as_exit_codes("eval"):
         try:
             run_commands("python -m eval", ABOUT, COMMANDS)

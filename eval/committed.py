@@ -20,7 +20,7 @@ from eval.origin import CONFIGS, made_with
 
 RESULTS = Path(__file__).parent / "results"
 FOLDER = Path(__file__).parent.parent / "docs"
-LEVELS = 3  # of a file: the study, its runs, a cell: a line per contender
+LEVELS = 3  # Levels of a file: the study, its runs, a cell; a contender has a line.
 
 
 class Tabled(Protocol):

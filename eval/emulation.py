@@ -30,9 +30,9 @@ from eval.network.cells import Cell
 from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
 
 CONFIG = Path(__file__).parent / "configs" / "emulation.yaml"
-MAX_DISAGREEMENT = 0.10  # of an emulated mean, relative to the simulated one
-RUNS = 3  # of a work under a policy, at most
-SHIPPED_SEED = 0  # of the shipped scenario, drawn from the config's base
+MAX_DISAGREEMENT = 0.10  # An emulated mean may differ by so much, relative to the simulated one.
+RUNS = 3  # A work has at most so many runs under a policy.
+SHIPPED_SEED = 0  # The shipped scenario is drawn from the config's base with this seed.
 
 ScenarioDocument = dict[str, Any]
 """The content of a scenario file."""
@@ -231,7 +231,8 @@ def emulation(
     if docs and (missing := [name for name in config.works if name not in kept and name not in chosen]):
         raise InputError("--works", works, f"also a part of {', '.join(missing)}, of which there are no figures")
     console = Console(width=None if sys.stdout.isatty() else 160)
-    policies = dict.fromkeys([*config.policies, "sebf"])  # the best of those that know no stages, for the simulated seeds
+    # SEBF is the best of those that know no stages, and runs for the simulated seeds.
+    policies = dict.fromkeys([*config.policies, "sebf"])
     drawn = [simulated(config.base.document(seed), list(policies)) for seed in range(config.seeds)]
     study = EmulationStudy(config, {}, {policy: [runs[policy] for runs in drawn] for policy in policies})
     console.print(study.distribution_table())

@@ -27,7 +27,7 @@ from topologies.emulation.searches import with_stand_ins
 
 CONFIG = Path(__file__).parent / "configs" / "training.yaml"
 SCENARIOS = Path(beamer.workloads.__file__).parent / "scenarios"
-MAX_RUNS = 3  # of a repetition: an invalid run is repeated, and the last one counts
+MAX_RUNS = 3  # A repetition has at most so many runs: an invalid one is repeated, and the last one counts.
 KEPT = ("mean_search_s", "mean_sct_s", "end_s", "class_share_min", "dropped_share", "findings")
 KEPT_OF_SIMULATED = ("mean_search_s", "mean_sct_s", "end_s")
 
@@ -182,7 +182,7 @@ def training(
     if repetitions is not None:
         config = config.model_copy(update={"repetitions": repetitions})
     console = Console(width=None if sys.stdout.isatty() else 200)
-    study = repeated(config, console, partial(COMMITTED.write, path=json_file))  # a part of it is not committed
+    study = repeated(config, console, partial(COMMITTED.write, path=json_file))  # A part of the study is not committed.
     COMMITTED.write(study, path)
     console.print(study.pairs_table())
     if docs:

@@ -209,7 +209,7 @@ async def _report(port: int, trials: list[str], waits: list[float]) -> int:
             due = began + REPORT_S * (step - 1 + i / len(trials))
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             await connection.ask("PUT", f"{path}/progress", {"step": step, "loss": 1.0 / step})
-            waits.append(time.perf_counter() - due)  # what it waited for those before it counts, too
+            waits.append(time.perf_counter() - due)  # The wait for those before it counts, too.
     connection.close()
     return step
 

@@ -21,18 +21,18 @@ from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Repor
 from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
 
-GPUS, CPUS = 4, 16.0  # of a node
+GPUS, CPUS = 4, 16.0  # A node has so many.
 SIZES = (64, 256, 1_024, 4_000)  # GPUs
 JOBS_PER_GPU = 2.5
-SUSPENDED = 0.1  # of the jobs
+SUSPENDED = 0.1  # A share of the jobs.
 ASKED = (1, 1, 1, 2, 2, 4, 8)  # GPUs, each as often as it is listed
-SMALLER, LARGER = 2, 4  # times fewer or more GPUs than it asks for that a job runs on
+SMALLER, LARGER = 2, 4  # A job runs on so many times fewer or more GPUs than it asks for.
 SEARCH = 20  # jobs
 SHAPES = (1, 2, 4)  # GPUs that jobs have been measured on
 REPEATS = 3
 INTERVAL_S = 600.0
 ANCHOR_NODES, ANCHOR_JOBS, ANCHOR_GPUS, ANCHOR_CPUS = 16_000, 4_300, 8, 32.0
-ANCHOR_MAX_GPUS = 40  # of a job, drawn up to here: which brings the round to some 100 000 tasks
+ANCHOR_MAX_GPUS = 40  # A job has at most so many GPUs, which brings the round to some 100 000 tasks.
 PUBLISHED = "Optimus, as published: 100 000 tasks on 16 000 nodes in about 5 s"
 GENERATIONS = 8
 
@@ -179,7 +179,7 @@ def growth(sizes: Sequence[int], repeats: int = REPEATS) -> Iterator[Figures]:
     """Yield the seconds of a decision of each policy on clusters of so many GPUs, policy by policy."""
     base: dict[int, tuple[float, float]] = {}
     for number, name in enumerate(GPU_POLICIES):
-        decisions(name, [mixed(sizes[0], Random(name))])  # imports and compiles what it needs
+        decisions(name, [mixed(sizes[0], Random(name))])  # This imports and compiles what the policy needs.
         taken = {
             gpus: decisions(name, [mixed(gpus, Random(f"{number} {repeat}")) for repeat in range(repeats)]) for gpus in sizes
         }
@@ -245,7 +245,7 @@ def generations(sizes: Sequence[int], repeats: int = REPEATS) -> Figures:
     seconds = {}
     for gpus in sizes:
         load = mixed(gpus, Random(gpus))
-        state, allocation = _decided(one, load, one.initial(), 0)[1:]  # a population to go on with
+        state, allocation = _decided(one, load, one.initial(), 0)[1:]  # This leaves a population to go on with.
         load = load.after(allocation, Random(gpus))
         taken = [[_decided(policy, load, state, seed)[0] for seed in range(repeats)] for policy in (one, more)]
         seconds[gpus] = (median(taken[1]) - median(taken[0])) / GENERATIONS

@@ -42,15 +42,15 @@ from topologies.leaf_spine import build
 
 LEAVES, SPINES, HOSTS_PER_LEAF, GPUS = 16, 8, 32, 8  # 512 hosts, 4 096 GPUs
 ASKED = (2, 2, 4, 10)  # GPUs of trials in turn: 1 000 of them ask for a tenth more than there are, those of 10 need two hosts
-SMALLER, LARGER = 2, 2  # times fewer or more GPUs than it asks for that a trial runs on
+SMALLER, LARGER = 2, 2  # A trial runs on so many times fewer or more GPUs than it asks for.
 TRIALS_PER_STUDY = 25
-KEPT = 5  # of them, by the next rung
+KEPT = 5  # The next rung keeps so many of them.
 SIZES = (125, 250, 500, 1_000)  # trials
 GPU_POLICIES = ("tiresias", "hermes", "optimus", "convergence")
 NETWORK_POLICY = "beamer"
 BATCH_SIZE = 1_024  # samples: what more GPUs divide takes most of an iteration
 EPOCH, STEPS = 100, 10_000  # iterations between two reports, and to the end of the rung
-REPORTS = 10  # of each trial, before anything is timed
+REPORTS = 10  # Each trial reports so often before anything is timed.
 REPEATS = 7
 KINDS = {"one": "one report", "all": "all reports"}
 
@@ -225,7 +225,7 @@ class LevelsStudy:
         machine = Machine.here("numpy", "numba")
         taken = {}
         for policy in policies:
-            decisions_of_both(policy, sizes[0], fabric, 1)  # imports and compiles what it needs
+            decisions_of_both(policy, sizes[0], fabric, 1)  # This imports and compiles what the policy needs.
             taken[policy] = {trials: decisions_of_both(policy, trials, fabric, repeats) for trials in sizes}
         return cls(machine, len(fabric.hosts), repeats, taken)
 

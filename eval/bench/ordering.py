@@ -18,11 +18,11 @@ from beamer.network.policies import Order, network_policy
 from beamer.network.snapshot import CoflowColumns, JobColumns, RunningStudy, Snapshot
 from beamer.network.work import remaining_work
 
-JOBS = 8  # of a stage
-HOSTS = 8  # of a job: a ring loads an uplink and a downlink of each
+JOBS = 8  # A stage has so many jobs.
+HOSTS = 8  # A job has so many hosts: a ring loads an uplink and a downlink of each.
 REPEATS = 5
 LINKS_PER_STAGE = 10
-DENSEST = 1_000  # stages up to which the dense loop is worth waiting for
+DENSEST = 1_000  # The dense loop is worth waiting for up to so many stages.
 
 
 def situation(stages: int, rng: Random) -> Snapshot:

@@ -32,7 +32,7 @@ def cluster(iterations: int, hosts: int = HOSTS, compute_jitter: float = 0.0) ->
 
     compute_jitter: by which the computing of a search's jobs differs, as of a `Workload`.
     """
-    per_leaf = min(int(TOPOLOGY["hosts_per_leaf"]), hosts // 2)  # two leaves at least, or spines would carry nothing
+    per_leaf = min(int(TOPOLOGY["hosts_per_leaf"]), hosts // 2)  # There are two leaves at least, or spines would carry nothing.
     workload = Workload(
         seed=0,
         topology={**TOPOLOGY, "leaves": hosts // per_leaf, "hosts_per_leaf": per_leaf},
@@ -57,7 +57,7 @@ def growth_table(policy: str, allocator: Allocator, sizes: Sequence[int] = GROWT
     table = Table(title=title, title_justify="left")
     for column in ("hosts", "jobs", "coflows", "coflows/s", *PHASES, "all"):
         table.add_column(column, justify="right")
-    whole(cluster(1, min(sizes)), policy, allocator)  # compile
+    whole(cluster(1, min(sizes)), policy, allocator)  # This compiles what is timed below.
     taken: dict[str, dict[int, float]] = {name: {} for name in (*PHASES, "all")}
     for hosts in sizes:
         scenario = cluster(ITERATIONS, hosts)
@@ -83,7 +83,7 @@ def scale_table() -> Table:
     for column in ("policy", "allocator", "iteration-coflows", "mean SCT", "wall", "coflows/s", "against the first"):
         table.add_column(column, justify="left" if column in ("policy", "allocator") else "right")
     for policy, allocator, _ in CONTENDERS:
-        simulate(load(shipped()), policy, allocator=allocator)  # compile
+        simulate(load(shipped()), policy, allocator=allocator)  # This compiles what is timed below.
     base = None
     for policy, allocator, iterations in CONTENDERS:
         scenario = cluster(iterations)

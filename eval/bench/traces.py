@@ -34,7 +34,7 @@ def trace_table(path: Path) -> Table:
     trace = read(path, "coflow-benchmark")
     few = Trace(trace.ports, trace.coflows[:20])
     for policy, by in PAIRS:
-        replay(few, RATE_BPS, network_policy(policy), by)  # compiles and imports what it needs
+        replay(few, RATE_BPS, network_policy(policy), by)  # This compiles and imports what the policy needs.
     table = Table(title=f"{path.name} on ports of {RATE_BPS / 1e9:g} Gbit/s", title_justify="left")
     for column in ("policy", "allocator", "mean CCT", "p50", "p95", "wall", "against the first", "decisions"):
         table.add_column(column, justify="left" if column in ("policy", "allocator") else "right")

@@ -72,7 +72,7 @@ class Disturber:
     def _look_at(self, path: Path, rng: Random) -> None:
         try:
             record = json.loads(path.read_text())
-        except (OSError, ValueError):  # it has just ended
+        except (OSError, ValueError):  # The job has just ended.
             return
         launch = (record["job"], record["run"])
         if not record["port"] or launch in self._seen:
@@ -84,7 +84,7 @@ class Disturber:
             try:
                 one.bind(("", record["port"]))
                 one.listen()
-            except OSError:  # its rank 0 was faster
+            except OSError:  # Rank 0 of the job was faster.
                 one.close()
             else:
                 self._held.append((time.monotonic() + HOLD_S, one))

@@ -62,7 +62,8 @@ class DisturbedSearch:
         command += ["--iterations", "{iterations}", "--learning-rate", "{rate}", "--pause-s", sizes.pause_s]
         command += ["--save-every", SAVE_EVERY, "--trace", f"{directory}/{{name}}.trace"]
         configurations: list[dict[str, Any]] = [{"name": name, "rate": rate, "flaw": ""} for name, rate in self.rates.items()]
-        for i, flaw in enumerate(FLAWS):  # between the others, so that none of them is first or last for all policies
+        # Flawed ones come between the others, so that none of them is first or last for all policies.
+        for i, flaw in enumerate(FLAWS):
             configurations.insert((i + 1) * len(configurations) // (len(FLAWS) + 1), {"name": flaw, "rate": 0.1, "flaw": flaw})
         rungs = [{"iterations": iterations, "keep": keep} for iterations, keep in sizes.rungs]
         del rungs[-1]["keep"]
@@ -113,7 +114,7 @@ class DisturbedSearch:
             lines = trace.read_text().splitlines()
         except FileNotFoundError:
             return [f"{name}: took no step"]
-        steps = [json.loads(line) for line in lines if line.endswith("}")]  # one may have been killed within a line
+        steps = [json.loads(line) for line in lines if line.endswith("}")]  # A process may have been killed within a line.
         taken = {step["iteration"]: step["digest"] for step in steps}
         found = [f"{name}: step {i} is another" for i, digest in taken.items() if digest != (expected[i - 1 : i] or [""])[0]]
         missing = [i for i in range(1, len(expected) + 1) if i not in taken]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-PATIENCE_S = 60.0  # for what must come; nothing is measured by it
+PATIENCE_S = 60.0  # Whatever must come has so long; nothing is measured by this.
 
 
 def _nothing_missing() -> str | None:

@@ -9,7 +9,7 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
-from beamer.network import events as _network_events  # noqa: F401  # read by the names that importing it makes known
+from beamer.network import events as _network_events  # noqa: F401  # Events are read by the names that this import makes known.
 from beamer.studies.journal.location import sqlite_url
 from beamer.studies.journal.store import Journal
 from eval.faults.base import Fault, FaultOutcome
@@ -17,7 +17,7 @@ from eval.faults.load import Load
 from eval.faults.site import ControllerProcess, ending, site_directory
 
 STEP_S = 3600.0
-RUNS_ON_S = 1.0  # under the new time, before it is started again
+RUNS_ON_S = 1.0  # A controller runs so long under the new time before it is started again.
 PROGRAM = """
 import pathlib, sys, time
 offset, wall = pathlib.Path(sys.argv.pop(1)), time.time

@@ -71,6 +71,6 @@ def run(several: list[Fault], times: int | None, seed: int, say: Callable[[str],
         say(f"{fault.name}: {fault.about}, {times or fault.times} times")
         try:
             outcomes[fault.name] = fault.run(times or fault.times, seed)
-        except (TimeoutError, RuntimeError) as error:  # of what waits for a controller or a peer; the other faults are tried
+        except (TimeoutError, RuntimeError) as error:  # A wait for a controller or a peer failed; the other faults are tried.
             outcomes[fault.name] = FaultOutcome(times or fault.times, failures=(repr(error),))
     return FaultStudy(outcomes, dict.fromkeys(outcomes, seed), dict.fromkeys(outcomes, POLICY))

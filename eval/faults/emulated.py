@@ -24,14 +24,14 @@ from eval.faults.traffic_worker import ConnectionProgress
 from tests.support import postgresql as databases
 from topologies.emulation.observation import Match, RuleReading, queue_changes, read_rules, unused_rules
 
-TOLD_S = 0.1  # that Open vSwitch's message of a rule that it has just removed may take
-LIFE_S = 1.0  # at most, between a recovery and the next fault
-DOWN_S = 2.0  # at most, that a link is away
-QUIET_EVERY = 5  # faults, one of which comes without load, so that the plans on both sides of it can be compared
-TAKES_OVER_S = 5.0  # that a follower may take: what docs/reliability.md promises
+TOLD_S = 0.1  # Open vSwitch's message of a rule that it has just removed may take so long.
+LIFE_S = 1.0  # The next fault comes at most so long after a recovery.
+DOWN_S = 2.0  # A link is away for at most so long.
+QUIET_EVERY = 5  # One of so many faults comes without load, so that the plans on both sides of it can be compared.
+TAKES_OVER_S = 5.0  # A follower may take so long to take over: docs/reliability.md promises this.
 PAIRS: Mapping[str, Sequence[str]] = MappingProxyType({"first": ("h1", "h2"), "second": ("h2", "h3")})
 """By study, the hosts of workers that send to each other. They come first, so that no other trial changes their class."""
-UNUSED_S = LINGER_S + 1.0  # after which a switch has lost the rules that a controller wanted no longer
+UNUSED_S = LINGER_S + 1.0  # A switch has lost the rules that a controller wanted no longer after so long.
 
 
 @dataclass

@@ -17,9 +17,9 @@ from eval.faults.site import ControllerProcess, ending, site_directory
 from tests.support.blackhole import Blackhole, blackhole
 from tests.support.postgresql import binaries, missing, postgresql
 
-LEADS_S = 1.0  # at most, between a follower's readiness and the next fault
-QUIET_EVERY = 4  # fail-overs, one of which comes without load, so that the plans on both sides of it can be compared
-TAKES_OVER_S = 5.0  # that a follower may take: what docs/reliability.md promises
+LEADS_S = 1.0  # The next fault comes at most so long after a follower is ready.
+QUIET_EVERY = 4  # One of so many fail-overs comes without load, so that the plans on both sides of it can be compared.
+TAKES_OVER_S = 5.0  # A follower may take so long to take over: docs/reliability.md promises this.
 
 
 @dataclass

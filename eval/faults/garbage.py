@@ -6,7 +6,7 @@ from eval.faults.base import Fault, FaultOutcome
 from eval.fuzz.findings import SLOW_TURN_S, Findings
 from eval.fuzz.targets import TARGETS
 
-MAX_RUN_S = 1800.0  # for all inputs; they are counted, this only ends a run that makes no progress
+MAX_RUN_S = 1800.0  # All inputs have so long; they are counted, this only ends a run that makes no progress.
 
 
 def outcome(findings: Findings) -> FaultOutcome:

@@ -20,12 +20,12 @@ from eval.faults.site import ControllerProcess, ending, http_client, site_direct
 from tests.support.journal_damage import BEYOND_REPAIR, DAMAGES, EVENTS, damage
 from tests.support.postgresql import PostgreSQL, binaries, missing, postgresql
 
-LOCKED_S = 7.0  # longer than the 5 s for which SQLite's driver waits, so that writing fails
-ENDED_S = 4.0  # long enough that writing is tried again several times
+LOCKED_S = 7.0  # SQLite's driver waits for 5 s, so that writing fails.
+ENDED_S = 4.0  # Writing is tried again several times meanwhile.
 FULL_S = 4.0
-FULL_BYTES = 64 * 1024  # of a file: the journal has grown beyond it in a second of load
-CALM_S = 1.5  # at most, between faults
-MORE_S = 1.0  # at most, that a fault lasts longer: the journal is tried again once a second, in step with whole seconds
+FULL_BYTES = 64 * 1024  # A file may have so many bytes: the journal has grown beyond that in a second of load.
+CALM_S = 1.5  # A second, and at most so much more, passes between faults.
+MORE_S = 1.0  # A fault lasts at most so much longer: the journal is tried again once a second, in step with whole seconds.
 
 Disturbance = Callable[[ControllerProcess, float], AbstractAsyncContextManager[None]]
 

@@ -16,19 +16,19 @@ from eval.faults.plans import witnessing
 from eval.faults.site import POLICY, SERVE, ControllerProcess, ending, site_directory
 from tests.support.postgresql import binaries, missing, postgresql
 
-LIFE_S = 1.0  # at most, between an acknowledgement after a restart and the next kill
-LOOK_S = 0.2  # between two looks at whether the load may end
+LIFE_S = 1.0  # The next kill comes at most so long after the first acknowledgement that follows a restart.
+LOOK_S = 0.2  # So long passes between two checks whether the load may end.
 COMPACTED_LIFE_S = 4.0  # a snapshot takes a second or two to make, and is to be written now and then
-SNAPSHOT_EVENTS = 300  # after which a snapshot takes their place: less than what is written between two kills
+SNAPSHOT_EVENTS = 300  # A snapshot takes the place of so many events: less than what is written between two kills.
 COMPACTING = f"""
 import controller.journal.compaction
 controller.journal.compaction.EVENTS = {SNAPSHOT_EVENTS}
 from controller.cli import main
 main()
 """
-START_S = 2.0  # at most, from a start to the next kill: about what a start takes
-SERVES_EVERY = 3  # starts, one of which may go on until it has acknowledged something: the load is given up after a minute
-QUIET_EVERY = 10  # kills, one of which comes without load, so that the plans on both sides of it can be compared
+START_S = 2.0  # The next kill comes at most so long after a start: about what a start takes.
+SERVES_EVERY = 3  # One of so many starts may go on until it has acknowledged something: the load is given up after a minute.
+QUIET_EVERY = 10  # One of so many kills comes without load, so that the plans on both sides of it can be compared.
 
 
 def in_sqlite(times: int, seed: int) -> FaultOutcome:
@@ -77,7 +77,7 @@ async def _kills_at_start(directory: Path, journal: Location, times: int, seed: 
     controller = ControllerProcess(directory, "controller", journal)
     served = 0
     with ending(controller):
-        for _ in range(times // 3):  # some before anything could be written
+        for _ in range(times // 3):  # Some kills come before anything could be written.
             controller.start()
             await asyncio.sleep(rng.uniform(0, START_S))
             controller.kill()

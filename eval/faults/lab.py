@@ -29,9 +29,9 @@ from topologies.emulation.platform import require
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
 SWITCH = "s1"
-CONNECTIONS = 4  # of each pair of workers
+CONNECTIONS = 4  # Each pair of workers has so many connections.
 FIRST_PORT = 20_000
-ROLES_S = 0.5  # between readings of what Open vSwitch writes every 5 s
+ROLES_S = 0.5  # So long passes between readings of roles, which Open vSwitch writes every 5 s.
 # Hosts are called as those of `eval.faults.site.FABRIC`, on which the load registers trials. The study is never begun.
 SCENARIO = """
 name: faults

@@ -20,12 +20,12 @@ from eval.faults.base import PATIENCE_S
 from eval.faults.site import FABRIC, POLL_S, http_client
 
 CONNECTIONS = 8  # searches at once: several writes share a transaction, and two cores keep up
-ANSWER_S = 2.0  # that an answer is waited for before the write is repeated
-ELSEWHERE_S = 0.5  # where it is repeated at another address: as long as the client waits
+ANSWER_S = 2.0  # An answer is waited for so long before the write is repeated.
+ELSEWHERE_S = 0.5  # A write is repeated at another address after so long: the client waits as long.
 RETRY_S = 0.02
-PAUSE_S = 0.005  # between the writes of a search
+PAUSE_S = 0.005  # So long passes between the writes of a search.
 STEADY: Mapping[str, Sequence[str]] = MappingProxyType({"steady": tuple(host.name for host in FABRIC.hosts[:2])})
-MAX_PROGRESS = 12  # reports of a trial, so that few trials run at once
+MAX_PROGRESS = 12  # A trial has at most so many reports, so that few trials run at once.
 
 
 class KnownStudies:
@@ -134,7 +134,7 @@ class Load:
         self._connections = connections
         self._going = asyncio.Event()
         self._busy = 0
-        self._answered = (0.0, 0.0)  # when the request that was acknowledged last began and ended
+        self._answered = (0.0, 0.0)  # The times at which the request that was acknowledged last began and ended.
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> "Load":

@@ -19,7 +19,7 @@ from tests.support.openflow_switch import FakeSwitch, FlowEntry, MeterMod
 SWITCH, AGENT = FABRIC.switches[0], FABRIC.hosts[0].agent or ""
 CONNECTION = Connection("steady/t", 0, FABRIC.hosts[0].ip, 4000, FABRIC.hosts[1].ip, 5000)
 """Of the trial that runs all the time, so that the switch has rules of a job."""
-RECONNECT_S = 0.2  # between a switch's attempts; Open vSwitch waits a second at first
+RECONNECT_S = 0.2  # A switch waits so long between attempts; Open vSwitch waits a second at first.
 _DELETIONS = (3, 4)  # OFPFC_DELETE and OFPFC_DELETE_STRICT, OpenFlow 1.3.5, 7.3.4.1
 
 
@@ -125,7 +125,7 @@ class FollowingAgent(PeerTasks):
         async for text in connection.socket:
             message = parse_message(text, connection.protocol.version).message
             if not isinstance(message, Assignment):
-                continue  # what the controller says of itself
+                continue  # The message is what the controller says of itself.
             connection.accept()
             self.generation = message.generation
             await connection.socket.send(Applied(generation=self.generation, changes=0).model_dump_json())

@@ -24,7 +24,7 @@ from controller.journal.replay import Recovered, recover
 from controller.limits import Limits
 from eval.faults.site import FABRIC
 
-SEED = 0  # of `beamer-controller`, by default
+SEED = 0  # This is the default of `beamer-controller`.
 TIMELESS = frozenset({"fifo", "fair"})
 """The policies whose order does not depend on the time that has passed."""
 
@@ -36,7 +36,7 @@ class PlanWitness:
         self.compared = self.differing = 0
         self._policy = network_policy(policy)
         self._journal = Journal(journal, writes=False)
-        self._known: Recovered | None = None  # up to the last kill
+        self._known: Recovered | None = None  # The state that the journal led to, up to the last kill.
 
     def close(self) -> None:
         """Let go of the journal."""
@@ -64,9 +64,9 @@ class PlanWitness:
         elif isinstance(first, Planned):
             decided = first
         elif self._policy.name in TIMELESS:
-            decided = before  # nothing that differs
+            decided = before  # Nothing was decided that differs.
         else:
-            return  # when it was decided is not known
+            return  # The time of the decision is not known.
         core: DecisionCore[Any, Snapshot, Plan] = DecisionCore(
             self._policy, decide(self._policy, QUEUES), check_plan, before, seeded(SEED), live=False
         )

@@ -11,7 +11,7 @@ from eval.faults.load import Load
 from eval.faults.peers import AGENT, FollowingAgent, FollowingSwitch, missing_rules
 from eval.faults.site import ASK_S, POLL_S, ControllerProcess, ending, site_directory
 
-GONE_S = 2.0  # at most
+GONE_S = 2.0  # A peer is gone for at most so long.
 
 
 def switch_gone(times: int, seed: int) -> FaultOutcome:
@@ -43,7 +43,7 @@ async def _switch_gone(directory: Path, times: int, seed: int) -> FaultOutcome:
             await agent.is_assigned()
             await switch.follows(controller)
             for number in range(times):
-                await load.pause()  # so that the rules that are wanted are the same before and after
+                await load.pause()  # The rules that are wanted are then the same before and after.
                 await controller.settled_plan()
                 await switch.follows(controller)
                 rules, before = dict(switch.entries), switch.deletions

@@ -23,10 +23,10 @@ from beamer.testing.fabrics import star
 from eval.faults.base import PATIENCE_S
 
 FABRIC: Fabric = star(4)
-POLL_S = 0.01  # between two checks that send a controller nothing
-ASK_S = 0.05  # between two HTTP requests, each of which takes time from the controller
-SETTLED_S = 1.2  # without a new generation: progress alone re-orders every 0.5 s
-POLICY = "fifo"  # whose order does not depend on the time that has passed: a controller decides anew when it starts
+POLL_S = 0.01  # So long passes between two checks that send a controller nothing.
+ASK_S = 0.05  # So long passes between two HTTP requests, each of which takes time from the controller.
+SETTLED_S = 1.2  # A plan is settled after so long without a new generation: progress alone re-orders every 0.5 s.
+POLICY = "fifo"  # Its order does not depend on the time that has passed: a controller decides anew when it starts.
 SERVE: Sequence[str] = ("-m", "controller.cli")
 NO_CA_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For plain HTTP: without it httpx loads all CA certificates for each client, which takes longer than an answer."""

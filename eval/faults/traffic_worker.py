@@ -16,7 +16,7 @@ from typing import Any
 from beamer.client import lease
 
 PATIENCE_S = 60.0
-SEND_S = 0.01  # between two messages of a connection
+SEND_S = 0.01  # So long passes between two messages of a connection.
 MESSAGE = bytes(2048)  # 1.6 Mbit/s each way: links and switch are far from full, so that nothing but a fault stops it
 MAX_BYTES = 1 << 16
 

@@ -179,7 +179,7 @@ async def _upgrades(
                 joined = len(_joined(leader, agent))
                 await _end(site, agent)
                 site.run.restart(agent)
-                await _until(lambda: len(_joined(leader, agent)) > joined)  # noqa: B023  # awaited at once
+                await _until(lambda: len(_joined(leader, agent)) > joined)  # noqa: B023  # It is awaited at once.
                 await leader.serves()
                 await effects.look()
             wrong += [one.name for one in (leader, follower) if await _says_its_version(one) != is_new]

@@ -43,9 +43,9 @@ GOOD = Assignment(
     workers=(LocalWorker(job="good/t", rank=0, process=Process(4242, 7), klass=1),),
     addresses=("10.77.0.1", "10.77.0.2"),
 )
-FIRST_GENERATION = 1 << 40  # of good assignments, which no hostile one has
-ANSWER_S = 0.03  # after the last byte: an answer follows within a turn or two
-PAUSE_S = 0.001  # between the agent's attempts to connect, in place of its own
+FIRST_GENERATION = 1 << 40  # Good assignments begin with this generation, which no hostile one has.
+ANSWER_S = 0.03  # An answer is awaited so long after the last byte: it follows within a turn or two.
+PAUSE_S = 0.001  # The agent pauses so long between attempts to connect, in place of its own pauses.
 OPENINGS = (
     b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
     b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
@@ -135,7 +135,7 @@ class AgentLinkFuzzer:
                 try:
                     sock.sendall(opening + frame(TEXT, wanted.model_dump_json().encode(), masked=False))
                     return self._answer(sock, protocol, deadline)
-                except OSError:  # of a connection that the agent has given up meanwhile
+                except OSError:  # The agent has given up the connection meanwhile.
                     continue
         return f"a good assignment was not applied within {PATIENCE_S:g} s"
 
@@ -163,7 +163,7 @@ class AgentLinkFuzzer:
     def _accept(self) -> socket.socket:
         sock, _ = self._listener.accept()
         sock.settimeout(PATIENCE_S)
-        # Closed at once, whatever was not read: the agent is to connect again.
+        # The socket is closed at once, whatever was not read: the agent is to connect again.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return sock
 

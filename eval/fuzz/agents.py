@@ -23,7 +23,7 @@ from eval.fuzz.mutations import mutated
 
 AGENTS = [host.agent for host in FABRIC.hosts if host.agent is not None]
 GOODS, FREE = AGENTS[:2], AGENTS[2]
-STILL_CONNECTED_S = 0.05  # after the last frame: a refusal follows within a turn or two
+STILL_CONNECTED_S = 0.05  # A refusal is awaited so long after the last frame: it follows within a turn or two.
 MESSAGES: dict[str, Any] = TypeAdapter(AgentReport).json_schema()
 CONNECTION = Connection(f"{GOOD}/t", 0, FABRIC.hosts[0].ip, 4000, FABRIC.hosts[1].ip, 5000)
 
@@ -72,7 +72,7 @@ class AgentFuzzer:
                 refused, sent = await self._session()
                 served = self._is_seen() and not any(task.done() for task in good)
                 fault = None if served else "a good agent was disconnected, or its connections are forgotten"
-                # Beside the loop, which good agents need to answer on.
+                # This runs beside the loop, which good agents need to answer on.
                 await asyncio.to_thread(self._fuzzed.note, refused, fault, sent)
         finally:
             for task in good:

@@ -28,10 +28,10 @@ from hostagent.workers.attach import AttachServer, listening
 
 AGENT = "h1"
 GOOD = ("good", "t", 0)
-ANSWER_S = 0.05  # after the last byte: an answer follows within a turn or two
-SILENT = 64  # connections that are left open: fewer than one user may have, of whom the good worker is one
-DESCRIPTORS = 32  # sent with a message
-STRAY = 16  # that the process may have open more at the end than it had at first
+ANSWER_S = 0.05  # An answer is awaited so long after the last byte: it follows within a turn or two.
+SILENT = 64  # So many connections are left open: fewer than one user may have, as the good worker is of the same user.
+DESCRIPTORS = 32  # So many descriptors are sent with a message.
+STRAY = 16  # The process may have so many more descriptors open at the end than at first.
 
 
 def run(seconds: float, seed: int, most_inputs: int | None = None) -> Findings:

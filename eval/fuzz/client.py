@@ -23,8 +23,8 @@ from eval.fuzz.mutations import mutated
 from eval.fuzz.tally import Tally
 from eval.fuzz.turns import TurnProbe
 
-ANSWER_S = 0.2  # for which the client waits
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.001, 0.01  # between its tries, in place of its own
+ANSWER_S = 0.2  # The client waits so long.
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.001, 0.01  # The client pauses so long between its tries, in place of its own pauses.
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{"changed":true}'
 STATUSES = (100, 101, 103, 199, 204, 205, 206, 226, 300, 301, 304, 307, 400, 401, 403, 404, 407, 408, 409, 413, 418, 422, 425)
 HEADERS = (
@@ -88,7 +88,7 @@ class HostileController:
                     connection.sendall(OK)
                     continue
                 connection.sendall(answer)
-                if len(answer) % 2:  # whether it is closed is as random as that
+                if len(answer) % 2:  # Whether the connection is closed is as random as this length.
                     return
 
 

@@ -20,8 +20,8 @@ from tests.support.served_controller import Served, served
 FABRIC: Fabric = star(4)
 GOOD = "good"  # the study that behaves; no hostile input names it
 PROGRESS = f"/v1/studies/{GOOD}/trials/t/progress"
-SPEAK_S = 60.0  # after which it repeats what it has reported: what is not heard of for long is left out of account
-PATIENCE_S = 20.0  # for what a controller does in milliseconds
+SPEAK_S = 60.0  # The good study repeats its reports after so long: what is not heard of for long is left out of account.
+PATIENCE_S = 20.0  # A controller has so long for what it does in milliseconds.
 LIMITS = Limits(studies=50, request_s=2)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-SLOW_TURN_S = 0.25  # of an event loop: from here on the peers of a controller notice
+SLOW_TURN_S = 0.25  # The peers of a controller notice turns of an event loop that take so long.
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ REQUESTS = (
     b"GET /v1/agents/h1 HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
     b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
 )
-RETURN_S = 0.2  # for an answer to bytes that are no request, which may also be waited for in vain
+RETURN_S = 0.2  # An answer to bytes that are no request is awaited so long, perhaps in vain.
 
 
 def run(seconds: float, seed: int, most_inputs: int | None = None) -> Findings:
@@ -80,7 +80,7 @@ class HttpFuzzer:
         try:
             answer = self._fuzzed.http.request(method, url, content=content, headers={b"content-type": kind.encode("latin-1")})
         except httpx.HTTPError as error:
-            # What is too large is refused before it was all sent.
+            # Content that is too large is refused before it was all sent.
             lost = None if len(content) > LIMITS.body_bytes else f"no answer: {error!r}"
             self._fuzzed.note(True, lost, sent[:10_000])
         else:

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from eval.fuzz.turns import TurnProbe
 
-PATIENCE_S = 20.0  # for what takes milliseconds
+PATIENCE_S = 20.0  # Work that takes milliseconds has so long.
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class LoopThread:
         try:
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(PATIENCE_S)
         except TimeoutError:
-            return  # it is caught in a turn, which the findings say
+            return  # The loop is caught in a turn, which the findings say.
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_S)
         self._loop.close()

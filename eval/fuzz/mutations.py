@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 24, 40, 56, 64, 127, 128, 255, 256, 1024, 0x7FFF, 0x8000, 0xFFF8, 0xFFFF)
 """Around the sizes of headers and entries, and where integers end."""
 
-MAX_BYTES = 1 << 17  # of a changed input: what is longer only repeats itself
+MAX_BYTES = 1 << 17  # A changed input has at most so many bytes: a longer one only repeats itself.
 
 
 def mutated(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:

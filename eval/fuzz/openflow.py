@@ -42,12 +42,12 @@ from tests.support.openflow_switch import FakeSwitch, MeterMod, desired_rules
 
 FABRIC = two_spines()
 GOOD, FREE, UNKNOWN = 1, 2, 0xBAD  # datapath ids: of the good switch, of one that nobody else is, of none of the fabric
-PATIENCE_S = 20.0  # for what the driver does in milliseconds
-STILL_CONNECTED_S = 0.1  # after a changed frame: the driver drops a peer within a turn or two
-REMOVAL_S = 2.0  # for the driver to remove the rules that it was told of
+PATIENCE_S = 20.0  # The driver has so long for what it does in milliseconds.
+STILL_CONNECTED_S = 0.1  # A drop is awaited so long after a changed frame: it comes within a turn or two.
+REMOVAL_S = 2.0  # The driver has so long to remove the rules that it was told of.
 MARK = b"still there?"
 ECHO_REQUEST, MULTIPART_REQUEST, BARRIER_REQUEST, BARRIER_REPLY = 2, 18, 20, 21  # OpenFlow 1.3.5, 7.1.1
-FLOW, METERS, REPLY_MORE = 1, 10, 1  # 7.3.5
+FLOW, METERS, REPLY_MORE = 1, 10, 1  # OpenFlow 1.3.5, 7.3.5
 FRAMES = (*READ.values(), *NOT_READ.values())
 
 
@@ -78,7 +78,7 @@ class DriverThread:
         try:
             self._call(self._stop())
         except TimeoutError:
-            return  # its loop is caught in a turn, which the findings say
+            return  # The driver's loop is caught in a turn, which the findings say.
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_S)
         self._loop.close()
@@ -262,7 +262,7 @@ class OpenflowFuzzer:
                     sent[:] = multipart(FLOW, *entries, xid=xid, flags=flags if part == parts - 1 else REPLY_MORE)
                     writer.write(sent)
                     await writer.drain()
-                if flags == 0:  # it has no meters either
+                if flags == 0:  # The switch has no meters either.
                     xid = await _next_xid(reader, MULTIPART_REQUEST)
                     writer.write(multipart(METERS, xid=xid))
                     with suppress(TimeoutError):

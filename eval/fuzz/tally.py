@@ -8,7 +8,7 @@ from pathlib import Path
 from eval.fuzz.findings import SLOW_TURN_S, Findings, FuzzFailure
 from eval.fuzz.turns import TurnProbe
 
-WARM_UP = 50  # inputs, after which memory is compared
+WARM_UP = 50  # Memory is compared after so many inputs.
 
 
 class Tally:

@@ -28,7 +28,7 @@ MORE = (
     "Transfer-Encoding: chunked\r\n",
     f"X: {'y' * 20_000}\r\n",
 )
-STILL_CONNECTED_S = 0.05  # after the last byte: a refusal follows within a turn or two
+STILL_CONNECTED_S = 0.05  # A refusal is awaited so long after the last byte: it follows within a turn or two.
 
 
 def run(seconds: float, seed: int, most_inputs: int | None = None) -> Findings:
@@ -69,7 +69,7 @@ async def _refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, o
                 if line == b"\r\n":
                     break
     except TimeoutError:
-        pass  # it waits for more of a changed opening
+        pass  # The server waits for more of a changed opening.
     except ValueError:
         return True
     writer.write(said)

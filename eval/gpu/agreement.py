@@ -13,7 +13,7 @@ from eval.gpu.results_file import ClaimResults
 from eval.peers.contender import PeerContender
 from eval.peers.results_file import PeerResults
 
-BASE = "pollux"  # the policy of ours, with free sizes, that mean completion times are relative to
+BASE = "pollux"  # Mean completion times are relative to this policy of ours, with free sizes.
 
 
 @dataclass(frozen=True)

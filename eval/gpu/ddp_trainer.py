@@ -83,7 +83,7 @@ def train(iterations: int, width: int, trace: Path | None, gate: Path | None, ti
             print(json.dumps({"iteration": done, "loss": loss.item()}), flush=True)
     if rank == 0:
         save()
-    del parallel  # or the group's last threads may wait for the interpreter's lock, and DDP, with that, for them
+    del parallel  # Otherwise the group's last threads may wait for the interpreter's lock, and DDP, with that lock, for them.
     distributed.destroy_process_group()
 
 

@@ -178,7 +178,7 @@ class ClusterCallback(Callback):  # type: ignore[misc]
         self._holders: set[Any] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}  # Tune keeps it for a restore, which does not come
+        return {}  # Tune keeps the state for a restore, which does not come.
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Count."""
@@ -281,7 +281,7 @@ def measure(
         with LocalRayCluster(gpus.pop(), path=ROOT) as cluster:
             name, search = next(iter(searches.items()))
             warm = replace(search, iterations=2, kill_after_s=None)
-            run(cluster, name, warm, "fifo", seeds[0], (0, 1))  # the first one starts all processes
+            run(cluster, name, warm, "fifo", seeds[0], (0, 1))  # The first run starts all processes.
             for key in missing:
                 name, contender, seed = key
                 part = (list(seeds).index(seed), len(seeds))
@@ -348,7 +348,7 @@ def main(
 ) -> None:
     """Compare schedulers on real searches, on a local Ray cluster with four declared GPUs."""
     names = contenders.split(";")
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)  # it warns of result files that it has not copied yet
+    logging.getLogger("ray.tune").setLevel(logging.ERROR)  # Tune warns of result files that it has not copied yet.
     for option, given, known in (("--search", [search] if search else [], SEARCHES), ("--contenders", names, CONTENDERS)):
         for one in given:
             if one not in known:

@@ -19,7 +19,7 @@ from eval.json_lines import json_lines
 from eval.origin import MADE_WITH, made_with
 
 RESULTS = Path(__file__).parent.parent / "results" / "gpu.json"
-LEVELS = 5  # of the document: claims, a claim, its cells, a cell: a line per contender
+LEVELS = 5  # Levels of the document: claims, a claim, its cells, a cell; a contender has a line.
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from beamer.workloads.scenario import Scenario, parse
 from eval.config_section import ConfigSection
 
 BY_CLASSES = "classes"
-FAIR = "fair"  # what tails and stretches are relative to
+FAIR = "fair"  # Tails and stretches are relative to this policy.
 LIVE = Assumptions(acknowledgements=False, coflows_known=False)
 
 

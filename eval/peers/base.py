@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
-ROOT = Path(__file__).parents[2]  # of our checkout, from which the peer's interpreter imports our policies
+ROOT = Path(__file__).parents[2]  # The peer's interpreter imports our policies from this root of our checkout.
 
 
 class Peer(ABC):

@@ -32,7 +32,7 @@ def interpreter(peer: Peer, cache: Path, given: Path | None) -> Path:
     print(f"making {folder} for {peer.title}", file=sys.stderr)
     venv.create(folder, clear=True, with_pip=True)
     for requirements in lists:
-        # what building needs is installed before, at the versions that the packages need
+        # Packages that building needs are installed before, at the versions that the packages need.
         options = ["--no-build-isolation"] if requirements != lists[0] else []
         command = [str(python), "-m", "pip", "install", "--quiet", *options, "--requirement", str(requirements)]
         if subprocess.run(command, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}).returncode:

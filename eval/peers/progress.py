@@ -9,7 +9,7 @@ from threading import Lock
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-BETWEEN_LINES_S = 60.0  # at least, between two lines about runs that go on; each that ends has one at once
+BETWEEN_LINES_S = 60.0  # Two lines about runs that go on are at least so far apart; each run that ends has one at once.
 
 
 class RunsProgress(ABC):

@@ -15,7 +15,7 @@ from eval.peers.report import PeerFigures, by_workload, comparison
 from eval.peers.runs import FinishedRun
 
 RESULTS = Path(__file__).parent.parent / "results" / "peers.json"
-LEVELS = 3  # of the document: peers, a peer, its policies: a line per policy
+LEVELS = 3  # Levels of the document: peers, a peer, its policies; a policy has a line.
 
 
 @dataclass(frozen=True)

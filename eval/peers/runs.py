@@ -20,7 +20,7 @@ from eval.peers.progress import RunsProgress, runs_progress
 from eval.peers.report import PeerFigures
 from eval.workers import as_they_end
 
-ERROR_LINES = 12  # of what a run that failed printed last
+ERROR_LINES = 12  # So many of the last lines are kept of what a run that failed printed.
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class RunningProcesses:
 
     def add(self, process: subprocess.Popen[str]) -> None:
         """Take in a process; end it where the others were ended while it started."""
-        self._processes.add(process)  # before `_ended` is read, as `end` sets it before it reads: one of them ends the process
+        # This comes before `_ended` is read, as `end` sets it before it reads: one of them ends the process.
+        self._processes.add(process)
         if self._ended:
             process.terminate()
 

@@ -29,7 +29,7 @@ def gpu(inputs: RecheckInputs) -> Collection[CommittedCell]:
     for one in results.claims:
         claim, cell = one.claim, one.claim.judged()[0]
         if claim.processes and one.costs is None:
-            continue  # its costs were measured, and are in the file in words alone
+            continue  # The claim's costs were measured, and are in the file in words alone.
         given = Inputs(_data(inputs), one.costs)
         for who in claim.contenders(cell):
             committed = {

@@ -16,7 +16,7 @@ from eval.peers.results_file import read_results
 from eval.peers.runs import PeerRuns, run_key
 from eval.recheck.base import CommittedCell, MissingInput, RecheckInputs
 
-MADE_HERE = Path("results/peers")  # where interpreters lie that `python -m eval peers` has made
+MADE_HERE = Path("results/peers")  # Interpreters that `python -m eval peers` has made lie here.
 
 
 def peers(inputs: RecheckInputs) -> Collection[CommittedCell]:
@@ -31,7 +31,7 @@ def peers(inputs: RecheckInputs) -> Collection[CommittedCell]:
         interpreted = interpreter(peer, MADE_HERE.absolute(), python and python.absolute())
         for who, several in results.runs.items():
             if who.own:
-                continue  # theirs are what ours are compared with; their Pollux takes hours
+                continue  # The peers' own policies are what ours are compared with; their Pollux takes hours.
             (workload, seed), one = next(iter(several.items()))
             run = chosen.run(name, who, workload, seed, bool(results.settings["original"]))
             again = partial(_again, peer, folder, interpreted, run)

@@ -21,7 +21,7 @@ from eval.trials.report import COMMITTED as TRIALS
 from eval.trials.runs import run_variant
 
 SIMULATED = ("mean_sct_s", "p95_sct_s")
-SEEDS = 2  # of the distribution of emulated works
+SEEDS = 2  # So many seeds of the distribution of emulated works are made again.
 
 
 def asynchronous(inputs: RecheckInputs) -> Collection[CommittedCell]:
@@ -66,7 +66,7 @@ def network(inputs: RecheckInputs) -> Collection[CommittedCell]:
             continue
         for contender in config.contenders:
             if contender.most_seeds or contender.most_studies:
-                continue  # which take minutes
+                continue  # Contenders that have fewer seeds or studies take minutes.
             committed = {
                 key: value for key, value in study.runs[name][contender.name][0].items() if not key.startswith("decide")
             }

@@ -29,8 +29,8 @@ from eval.bench.simgrid.description import describe
 from eval.bench.simgrid.program import MODES, build, run
 
 SIZES = (32, 128, HOSTS)
-JITTER = 0.3  # of the logarithm of what a job computes: a third more or less is common
-AGREEMENT = 1e-9  # relative, of the ends of jobs; rounding comes to 1e-13
+JITTER = 0.3  # The spread of the logarithm of what a job computes: a third more or less is common.
+AGREEMENT = 1e-9  # The relative difference of the ends of jobs; rounding comes to 1e-13.
 CACHE = Path("results/bench")
 
 
@@ -108,7 +108,8 @@ def compare(hosts: int, iterations: int, jitter: float, driver: Path) -> SimGrid
         for mode in MODES:
             outcome = run(driver, description, mode)
             simgrid_s[mode] = outcome.cpu_s
-            difference = float(np.maximum(difference, differ(end_s, outcome.end_s)))  # NaN where a job has not ended
+            # The difference is NaN where a job has not ended.
+            difference = float(np.maximum(difference, differ(end_s, outcome.end_s)))
     if jitter and not difference <= AGREEMENT:
         raise RuntimeError(
             f"jobs on {hosts} hosts end {difference:.1e} apart in SimGrid, relative; at most {AGREEMENT} is rounding"
@@ -143,7 +144,7 @@ def simgrid_tables(sizes: Sequence[int]) -> Iterator[Table]:
     Raises `PlatformError` where the driver cannot be built.
     """
     driver = build(CACHE)
-    compare(min(sizes), 1, JITTER, driver)  # compile
+    compare(min(sizes), 1, JITTER, driver)  # This compiles what is timed below.
     rows = [compare(hosts, ITERATIONS, jitter, driver) for jitter in (0.0, JITTER) for hosts in sizes]
     yield _speeds(rows)
     yield _modes(rows)

@@ -22,13 +22,13 @@ REMEDY = "apt-get install g++ libsimgrid-dev (SimGrid 3.32, as in Debian 12)"
 MODEL: Mapping[str, str] = MappingProxyType(
     {
         "network/model": "CM02",
-        "network/crosstraffic": "no",  # no share of the reverse path for acknowledgements
+        "network/crosstraffic": "no",  # Acknowledgements have no share of the reverse path.
         "network/latency-factor": "1",
         "network/bandwidth-factor": "1",
         "network/weight-S": "0",  # shares do not depend on round-trip times
-        "network/TCP-gamma": "1e30",  # no window
-        "maxmin/precision": "1e-12",  # share of a link's capacity below which nothing is free
-        "surf/precision": "1e-12",  # seconds within which two events are one
+        "network/TCP-gamma": "1e30",  # Windows bound nothing.
+        "maxmin/precision": "1e-12",  # Nothing is free below this share of a link's capacity.
+        "surf/precision": "1e-12",  # Two events within so many seconds are one.
     }
 )
 """What makes the shares max-min fair, and as exact as ours."""

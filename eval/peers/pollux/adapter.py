@@ -16,9 +16,9 @@ from eval.peers.contender import UNKNOWN_END, PeerContender
 from eval.peers.job_record import JobRecord
 
 RESTART_S = 30.0  # seconds without progress after any change of GPUs, the first included: fixed in the simulator
-MAX_GPUS = 64  # of a job: the simulator's own limit, beyond which it has no step times
-GROWTH = 2  # times the most GPUs a job was measured on that it may have next: a rule of the simulator's jobs
-LOSS_BEFORE_EPOCH = 1.0  # of a job without any metric yet: nothing learnt
+MAX_GPUS = 64  # A job has at most so many: the simulator's own limit, beyond which it has no step times.
+GROWTH = 2  # A job may next have so many times the most GPUs that it was measured on: a rule of the simulator's jobs.
+LOSS_BEFORE_EPOCH = 1.0  # A job without any metric yet has this loss: nothing is learnt.
 PERCENT_ABOVE = 1.5  # metrics that ever exceed this are percentages, the others shares
 
 SimulatorJob = Any
@@ -45,7 +45,8 @@ class PolicyInSimulator:
     ) -> tuple[dict[str, list[int]], int]:
         """Return each job's GPUs as a list of node numbers, one per GPU, and the number of nodes wanted."""
         now = float(self._clock())
-        names = {f"{number:04}": number for number in nodes}  # in the order of the numbers, as grants sort nodes by name
+        # Names are in the order of the numbers, as grants sort nodes by name.
+        names = {f"{number:04}": number for number in nodes}
         cluster = Cluster(tuple(Node(name, int(nodes[number].resources["nvidia.com/gpu"])) for name, number in names.items()))
         views = [self._look(job, now) for job in jobs.values()]
         self._state, grants, _ = self.policy.allocate(self._state, cluster, views, now, self._rng)
@@ -94,7 +95,7 @@ class PolicyInSimulator:
         if self._contender.sizes == "free":
             most = min(most, max(GROWTH * job.max_profiled_replicas, 1))
         if app.name == "ncf":
-            most = 1  # as under the simulator's own policies
+            most = 1  # The simulator's own policies allow no more either.
         knows = self._contender.knows
         return Request(
             iterations=max(round(_end(job, batch_size, knows == "true end")), 1) if knows != "nothing" else UNKNOWN_END,
