@@ -7,14 +7,16 @@ timestamps the receiver drops what comes behind its repetition (PAWS, RFC 7323, 
 So the connection is held (`hostagent.marks.holding`): what is under way goes on in its old class, and what follows waits in the
 socket until all that is acknowledged. Then the mark is changed and the connection released. A class that is not served
 acknowledges nothing: its connections are marked at once, and TCP sends again what waits. Nor can what was lost be sent again
-while it is held: the connection is released for that, in its old class, and held once more.
+while it is held: the connection is released for that, in its old class, and held once more. TCP may have forgotten by then that
+a packet was lost, and then only its time-out sends it again, which is bounded more tightly meanwhile.
 """
 
 import socket
 
 from hostagent.marks.diagnostics import SendProgress, send_progress
 from hostagent.marks.holding import hold, may_be_held, release
-from hostagent.marks.process import Mark, mark, mark_of
+from hostagent.marks.process import UNMARKED, Mark, mark, mark_of
+from hostagent.marks.timeouts import DRAINING_RTO_MAX_S, bound, restore
 
 STARVED_S = 0.25
 """For how long a connection acknowledges nothing before its old class counts as not served.
@@ -39,8 +41,17 @@ def begin(sock: socket.socket, wanted: Mark, now_s: float) -> "Drain | None":
     try:
         return Drain(sock, given, wanted, now_s)
     except OSError:
-        release(sock)
+        let_go(sock)
         return None
+
+
+def let_go(sock: socket.socket) -> None:
+    """Have a borrowed socket go on that is on its way to a mark, or that another agent has left there."""
+    release(sock)
+    if mark_of(sock) == UNMARKED:
+        restore(sock)
+    else:
+        bound(sock)
 
 
 class Drain:
@@ -56,6 +67,7 @@ class Drain:
         self.sent_before: int | None = None
         self._sock = sock
         self._began_s = self._acked_s = now_s
+        bound(sock, DRAINING_RTO_MAX_S)
         hold(sock)
         self._is_held = True
         self._at_ack = self._progress()
@@ -83,7 +95,7 @@ class Drain:
     def close(self) -> None:
         """Have the connection go on, and let go of the socket."""
         with self._sock:
-            release(self._sock)
+            let_go(self._sock)
 
     def _progress(self) -> SendProgress:
         found = send_progress(self._sock)

@@ -18,8 +18,8 @@ from beamer.network.codepoints import CODEPOINTS
 from beamer.network.connection import Connection
 from beamer.network.protocol import LocalWorker, WorkerBytes, WorkerId
 from hostagent.marks.diagnostics import Diagnostics, TcpSocket, bytes_sent
-from hostagent.marks.draining import MAX_DRAINING_S, Drain, begin
-from hostagent.marks.holding import HOLD_MARK, HoldRule, release
+from hostagent.marks.draining import MAX_DRAINING_S, Drain, begin, let_go
+from hostagent.marks.holding import HOLD_MARK, HoldRule
 from hostagent.marks.process import UNMARKED, Mark, borrow, is_tcp, mark, mark_of, socket_descriptors
 from hostagent.queues.tree import is_managed
 from hostagent.workers.members import Member, Place, WorkerProcesses, place_of
@@ -219,7 +219,7 @@ class SocketTable:
                 for inode, descriptor in socket_descriptors(pid).items():
                     if inode in left and (borrowed := borrow(pid, descriptor, inode)) is not None:
                         with borrowed:
-                            release(borrowed)
+                            let_go(borrowed)
                             unmarked += inode in marked and mark(borrowed, UNMARKED)
         return unmarked
 
@@ -299,7 +299,7 @@ class SocketTable:
                 with suppress(PlatformError, OSError):  # A socket that cannot be reached is reported when it is to be marked.
                     if (borrowed := self._borrow(held.inode)) is not None:
                         with borrowed:
-                            release(borrowed)
+                            let_go(borrowed)
         else:
             self._irrelevant.add(held.inode)
 

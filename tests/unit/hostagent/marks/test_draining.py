@@ -9,14 +9,16 @@ import pytest
 
 from hostagent.marks import draining as module
 from hostagent.marks.diagnostics import SendProgress
-from hostagent.marks.draining import MAX_DRAINING_S, STARVED_S, Drain, begin
-from hostagent.marks.holding import is_held
-from hostagent.marks.process import Mark, mark, mark_of
+from hostagent.marks.draining import MAX_DRAINING_S, STARVED_S, Drain, begin, let_go
+from hostagent.marks.holding import hold, is_held
+from hostagent.marks.process import UNMARKED, Mark, mark, mark_of
+from hostagent.marks.timeouts import DRAINING_RTO_MAX_S, RTO_MAX_S, bound
 from tests.support.firewall_marks import may_hold
 
 pytestmark = may_hold
 
 OLD, NEW = Mark(5, 43), Mark(1, 11)
+TCP_RTO_MAX_MS = 44
 
 
 @dataclass
@@ -55,6 +57,14 @@ def ended(drain: Drain, stream: Stream, mark: Mark = NEW) -> bool:
     """Close a drain, and return whether its connection goes on with a mark."""
     drain.close()
     return mark_of(stream.sender) == mark and not is_held(stream.sender)
+
+
+def longest_s(sock: socket.socket) -> float | None:
+    """Return the longest time-out of a socket, None where the kernel bounds none."""
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS) / 1000
+    except OSError:
+        return None
 
 
 def test_a_connection_with_the_mark_waits_for_nothing(stream: Stream) -> None:
@@ -141,6 +151,31 @@ def test_an_end_that_receives_waits_for_longer(stream: Stream) -> None:
 def test_a_drain_that_is_closed_early_changes_nothing(stream: Stream) -> None:
     stream.sent = 1
     assert ended(stream.begin(), stream, mark=OLD)
+
+
+@pytest.mark.parametrize("is_closed_early", [False, True])
+def test_time_outs_are_shorter_until_the_connection_goes_on(stream: Stream, is_closed_early: bool) -> None:
+    if longest_s(stream.sender) != RTO_MAX_S:
+        pytest.skip("the kernel bounds no time-outs (before Linux 6.15), or an administrator does")
+    stream.sent = 1000
+    drain = stream.begin()
+    assert longest_s(stream.sender) == DRAINING_RTO_MAX_S
+    if not is_closed_early:
+        stream.acked = 1000
+        assert drain.step(0.1)
+    drain.close()
+    assert longest_s(stream.sender) == RTO_MAX_S
+
+
+@pytest.mark.parametrize("given", [OLD, UNMARKED])
+def test_what_another_agent_has_left_on_its_way_goes_on(stream: Stream, given: Mark) -> None:
+    mark(stream.sender, given)
+    before_s = longest_s(stream.sender)
+    bound(stream.sender, DRAINING_RTO_MAX_S)
+    hold(stream.sender)
+    let_go(stream.sender)
+    assert not is_held(stream.sender)
+    assert longest_s(stream.sender) == before_s
 
 
 @pytest.mark.parametrize("corked", [0, 1])

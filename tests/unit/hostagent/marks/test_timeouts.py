@@ -9,7 +9,7 @@ import pytest
 
 from hostagent.marks import timeouts
 from hostagent.marks.process import UNMARKED, Mark, mark
-from hostagent.marks.timeouts import RTO_MAX_S, bound, restore
+from hostagent.marks.timeouts import DRAINING_RTO_MAX_S, RTO_MAX_S, bound, restore
 
 TCP_RTO_MAX_MS = 44
 DEFAULTS = (120_000, 0)
@@ -44,6 +44,14 @@ def test_time_outs_are_bounded_while_a_socket_is_marked(sock: socket.socket) -> 
         assert longest_ms == BOUND_MS
         assert give_up_ms > 3_600_000, "a suspended job's connections would be given up"
     mark(sock, UNMARKED)
+    assert set_by(sock) == DEFAULTS
+
+
+def test_the_two_bounds_replace_each_other(sock: socket.socket) -> None:
+    for longest_s in (RTO_MAX_S, DRAINING_RTO_MAX_S, RTO_MAX_S, DRAINING_RTO_MAX_S):
+        bound(sock, longest_s)
+        assert set_by(sock)[0] == round(1000 * longest_s)
+    restore(sock)
     assert set_by(sock) == DEFAULTS
 
 
