@@ -6,43 +6,70 @@ trial. A trace of coflows is one process per policy; its threads are tracks, of 
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from beamer.sim.joint import JointRun
 from beamer.sim.replay import Replay
-from beamer.sim.results import RunResult
+from beamer.sim.results import RunResult, StageResult
+from beamer.studies.model import split_key
 
 TraceEvent = dict[str, Any]
 
 STAGES = 0  # thread id
 
 
+class _Job(NamedTuple):
+    study: str
+    trial: str
+    name: str
+    start_s: float
+    end_s: float
+
+
 def run_events(runs: Sequence[RunResult]) -> list[TraceEvent]:
     """Return the stages and jobs of runs as complete events, processes and threads named and sorted."""
-    return list(_run_events(runs))
+    return list(_run_events((run.policy, run.stages, list(_jobs(run))) for run in runs))
 
 
-def _run_events(runs: Sequence[RunResult]) -> Iterator[TraceEvent]:
+def joint_events(runs: Sequence[JointRun]) -> list[TraceEvent]:
+    """Return stages, and trials from their first start to their end, of runs under a policy of each level; as `run_events`."""
+    return list(_run_events((run.timeline.policy, run.stages, list(_trials(run))) for run in runs))
+
+
+def _jobs(run: RunResult) -> Iterator[_Job]:
+    for job in run.jobs:
+        study, rung, trial = job.names
+        yield _Job(study, trial, f"{rung}/{trial}", job.start_s, job.end_s)
+
+
+def _trials(run: JointRun) -> Iterator[_Job]:
+    for job in run.jobs:
+        study, trial = split_key(job.key)
+        if job.started_s is not None:
+            yield _Job(study, trial, trial, job.started_s, run.end_s if job.ended_s is None else job.ended_s)
+
+
+def _run_events(runs: Iterable[tuple[str, Sequence[StageResult], Sequence[_Job]]]) -> Iterator[TraceEvent]:
     process = 0
-    for run in runs:
-        for study in run.makespans_s:
+    for title, stages, jobs in runs:
+        for study in dict.fromkeys(stage.study for stage in stages):
             process += 1
-            yield from _process(process, f"{run.policy}: {study}")
+            yield from _process(process, f"{title}: {study}")
             yield from _thread(process, STAGES, "stages")
-            for stage in run.stages:
+            for stage in stages:
                 if stage.study == study:
                     yield _complete(process, STAGES, stage.stage, "stage", stage.start_s, stage.end_s)
             threads: dict[str, int] = {}
-            for job in run.jobs:
-                of, rung, trial = job.names
-                if of != study:
+            for job in jobs:
+                if job.study != study:
                     continue
-                if trial not in threads:
-                    threads[trial] = len(threads) + 1
-                    yield from _thread(process, threads[trial], trial)
-                yield _complete(process, threads[trial], f"{rung}/{trial}", "job", job.start_s, job.end_s)
+                if job.trial not in threads:
+                    threads[job.trial] = len(threads) + 1
+                    yield from _thread(process, threads[job.trial], job.trial)
+                yield _complete(process, threads[job.trial], job.name, "job", job.start_s, job.end_s)
 
 
 def replay_events(replays: Sequence[Replay]) -> list[TraceEvent]:

@@ -10,8 +10,11 @@ from rich.table import Table
 from beamer.sim.joint import JointRun
 
 
-def joint_table(title: str, runs: Sequence[JointRun]) -> Table:
-    """Return a table with a row per run; search and stage completion times stand beside the first run's."""
+def joint_table(title: str, runs: Sequence[JointRun], bound_s: float | None = None) -> Table:
+    """Return a table with a row per run; search and stage completion times stand beside the first run's.
+
+    bound_s: a lower bound on the mean search time, which gets a row of its own.
+    """
     table = Table(title=title, title_justify="left", box=SIMPLE, pad_edge=False)
     for heading in ("GPU\npolicy", "network\npolicy"):
         table.add_column(heading, no_wrap=True)
@@ -22,7 +25,15 @@ def joint_table(title: str, runs: Sequence[JointRun]) -> Table:
         for value, base in ((run.mean_search_s, runs[0].mean_search_s), (run.mean_sct_s, runs[0].mean_sct_s)):
             row += [_seconds(value), "" if run is runs[0] else _change(value, base)]
         table.add_row(*row, _seconds(run.p95_sct_s), f"{run.idle_share:.0%}", f"{run.network_bytes / 1e9:.2f}")
+    if bound_s is not None:
+        table.add_row("lower bound", "", _seconds(bound_s))
     return table
+
+
+def joint_simulation_document(run: JointRun, allocator: str, bound_s: float | None = None) -> dict[str, Any]:
+    """Return a simulated run as plain data, its mean search time beside a lower bound on it, if there is one."""
+    ratio = _finite(run.mean_search_s / bound_s) if bound_s else None
+    return {**joint_document(run), "allocator": allocator, "lower_bound_s": bound_s, "ratio": ratio}
 
 
 def joint_document(run: JointRun) -> dict[str, Any]:

@@ -5,25 +5,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from beamer.output_files import CSV, check_table
+from beamer.sim.joint import JointRun
 from beamer.sim.replay import Replay
-from beamer.sim.results import RunResult
+from beamer.sim.results import RunResult, StageResult
+from beamer.studies.model import split_key
 
-Row = dict[str, str | float]
+Row = dict[str, str | float | None]
 
 
 def stage_rows(run: RunResult, allocator: str) -> list[Row]:
     """Return a row per stage of a run, seconds by name."""
+    return _stage_rows(run.stages, {"policy": run.policy, "allocator": allocator})
+
+
+def _stage_rows(stages: Sequence[StageResult], of_run: Row) -> list[Row]:
     return [
-        {
-            "policy": run.policy,
-            "allocator": allocator,
-            "study": s.study,
-            "stage": s.stage,
-            "start_s": s.start_s,
-            "end_s": s.end_s,
-            "sct_s": s.sct_s,
-        }
-        for s in run.stages
+        {**of_run, "study": s.study, "stage": s.stage, "start_s": s.start_s, "end_s": s.end_s, "sct_s": s.sct_s} for s in stages
     ]
 
 
@@ -45,6 +42,36 @@ def job_rows(run: RunResult, allocator: str) -> list[Row]:
             }
         )
     return rows
+
+
+def joint_stage_rows(run: JointRun, allocator: str) -> list[Row]:
+    """Return a row per stage of a run under a policy of each level, seconds by name."""
+    return _stage_rows(run.stages, _pair(run, allocator))
+
+
+def trial_rows(run: JointRun, allocator: str) -> list[Row]:
+    """Return a row per trial of a run under a policy of each level, seconds by name; what never came is None."""
+    rows: list[Row] = []
+    for one in run.jobs:
+        study, trial = split_key(one.key)
+        rows.append(
+            {
+                **_pair(run, allocator),
+                "study": study,
+                "trial": trial,
+                "status": one.status.value,
+                "submitted_s": one.submitted_s,
+                "started_s": one.started_s,
+                "ended_s": one.ended_s,
+                "jct_s": None if one.ended_s is None else one.jct_s,
+                "gpu_s": one.gpu_s,
+            }
+        )
+    return rows
+
+
+def _pair(run: JointRun, allocator: str) -> Row:
+    return {"gpu_policy": run.gpu_policy, "network_policy": run.network_policy, "allocator": allocator}
 
 
 def coflow_rows(one: Replay) -> list[Row]:

@@ -1,5 +1,7 @@
 """Options of the commands that simulate: `beamer simulate` and `beamer replay`."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,9 @@ from beamer.network.plan_modes import DEFAULT_MODE, PlanMode
 from beamer.network.policies import network_policy
 
 UNLIMITED = "unlimited"
+STAGES = "stages"
+ROWS = (STAGES, "jobs")
+"""What a table of a scenario may have a row for."""
 
 AllocatorName = Annotated[
     str, typer.Option("--allocator", help="From order to rates: greedy, madd, maxmin, classes or equal-split.")
@@ -24,6 +29,22 @@ ChromeFile = Annotated[
     Path | None,
     typer.Option("--chrome", help="Write a timeline for Perfetto or chrome://tracing to this file.", dir_okay=False),
 ]
+
+
+@dataclass(frozen=True)
+class ComparedPolicies:
+    """The network policies that a command compares, and what it shows and writes of their runs."""
+
+    policies: Sequence[str]
+    """Names of network policies, the baseline first."""
+    allocator: Allocator
+    """The allocator that carries out what each of them decides."""
+    bounds: bool
+    """Whether lower bounds are shown beside the results."""
+    outputs: Mapping[str, Path | None]
+    """The files that were asked for, by option; None: not asked for."""
+    rows: str = STAGES
+    """What a table of a scenario has a row for, one of `ROWS`."""
 
 
 def chosen_allocator(name: str, queues: str | None, default: int, mode: PlanMode) -> Allocator:
@@ -54,7 +75,7 @@ def described(chosen: Allocator) -> str:
     return f"{UNLIMITED if chosen.queues is None else chosen.queues} {chosen.name}{of_mode}"
 
 
-def check_pairs(policies: list[str], chosen: Allocator) -> None:
+def check_pairs(policies: Sequence[str], chosen: Allocator) -> None:
     """Check that the allocator carries out what each policy decides. Raises `InputError`."""
     for name in policies:
         check_pair(network_policy(name), chosen)

@@ -13,8 +13,16 @@ from beamer.network.plan_modes import DEFAULT_MODE, plan_mode
 from beamer.output_files import check_outputs
 from beamer.scenario_options import JsonFile, PolicyList, parse_policies
 from beamer.sim.traces import FORMATS, read
-from beamer.simulate.options import AllocatorName, Bounds, CdfFile, ChromeFile, check_pairs, chosen_allocator, described
-from beamer.simulate.outputs import Outputs
+from beamer.simulate.options import (
+    AllocatorName,
+    Bounds,
+    CdfFile,
+    ChromeFile,
+    ComparedPolicies,
+    check_pairs,
+    chosen_allocator,
+    described,
+)
 from beamer.units import parse_rate
 
 
@@ -33,7 +41,6 @@ def replay(
     chrome: ChromeFile = None,
 ) -> None:
     """Replay a trace of coflows on a big switch under each policy."""
-    outputs: Outputs = {"--json": json_file, "--cdf": cdf, "--table": table, "--chrome": chrome}
     names = parse_policies(policies)
     rate_bps = parse_rate(rate, "--rate")
     if rate_bps > MAX_RATE_BPS:
@@ -41,8 +48,9 @@ def replay(
     chosen = chosen_allocator(allocator_name, queues, QUEUES, plan_mode(DEFAULT_MODE))
     check_pairs(names, chosen)
     loaded = read(trace, form)
+    outputs = {"--json": json_file, "--cdf": cdf, "--table": table, "--chrome": chrome}
     check_outputs(outputs)
     from beamer.simulate.runs import run_trace
 
     title = f"{trace.name}: {len(loaded.coflows)} coflows on {loaded.ports} ports of {rate}, {described(chosen)}"
-    run_trace(title, loaded, rate_bps, names, chosen, bounds, outputs)
+    run_trace(title, loaded, rate_bps, ComparedPolicies(names, chosen, bounds, outputs))

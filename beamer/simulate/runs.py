@@ -2,22 +2,21 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
 from beamer.gpu.policies import gpu_policy
-from beamer.joint.parts import JointParts
-from beamer.network.allocation import Allocator
 from beamer.network.policies import network_policy
 from beamer.report import (
     Row,
     bound_rows,
     coflow_rows,
     job_rows,
-    joint_document,
+    joint_events,
+    joint_simulation_document,
+    joint_stage_rows,
     joint_table,
     plot_cdf,
     plot_timeline,
@@ -28,89 +27,97 @@ from beamer.report import (
     simulation_document,
     stage_rows,
     stage_table,
+    trial_rows,
     write_events,
     write_rows,
 )
+from beamer.scenario_options import GpuOptions
 from beamer.sim import Assumptions, simulate
 from beamer.sim.joint import simulate_scenario as simulate_searches
 from beamer.sim.replay import replay
+from beamer.sim.results import RunResult
 from beamer.sim.traces import Trace
-from beamer.simulate.options import described
-from beamer.simulate.outputs import ROWS, Outputs
+from beamer.simulate.options import STAGES, ComparedPolicies, described
 from beamer.workloads.joint import JointScenario
 from beamer.workloads.scenario import Scenario
 
-_TABLE_ROWS = dict(zip(ROWS, (stage_rows, job_rows), strict=True))
 
-
-def run_scenario(
-    scenario: Scenario, names: Sequence[str], chosen: Allocator, bounds: bool, rows: str, outputs: Outputs
-) -> None:
-    """Run a scenario under each of some network policies. bounds: whether they are shown. rows: one of `ROWS`."""
+def run_scenario(scenario: Scenario, asked: ComparedPolicies) -> None:
+    """Run a scenario of a network alone under each network policy."""
     assumed = Assumptions()
     found = None
-    if bounds:
+    if asked.bounds:
         from beamer.bounds.scenario import scenario_bounds
 
         found = scenario_bounds(scenario, assumed.acknowledgements)
-    runs = [simulate(scenario, name, assumptions=assumed, allocator=chosen) for name in names]
+    chosen = asked.allocator
+    runs = [simulate(scenario, name, assumptions=assumed, allocator=chosen) for name in asked.policies]
     title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}"
     Console().print(stage_table(title, runs, bound_rows(runs, found) if found else ()))
-    _write_json(outputs["--json"], {"runs": [simulation_document(run, chosen.name, found) for run in runs]})
-    if (file := outputs["--plot"]) is not None:
-        plot_timeline(runs, file)
-    if (file := outputs["--cdf"]) is not None:
-        plot_cdf("stage completion time", [(run.policy, [s.sct_s for s in run.stages]) for run in runs], file)
-    _write_table(outputs["--table"], [row for run in runs for row in _TABLE_ROWS[rows](run, chosen.name)])
-    if (file := outputs["--chrome"]) is not None:
-        write_events(run_events(runs), file)
+    rows_of = stage_rows if asked.rows == STAGES else job_rows
+    _write_json(asked, [simulation_document(run, chosen.name, found) for run in runs])
+    _write_stages(asked, runs)
+    _write_rows(asked, [row for run in runs for row in rows_of(run, chosen.name)])
+    if (path := asked.outputs["--chrome"]) is not None:
+        write_events(run_events(runs), path)
 
 
-def run_searches(
-    scenario: JointScenario,
-    gpu_names: Sequence[str],
-    names: Sequence[str],
-    chosen: Allocator,
-    parts: JointParts,
-    outputs: Outputs,
-) -> None:
+def run_searches(scenario: JointScenario, gpu: GpuOptions, asked: ComparedPolicies) -> None:
     """Run searches that ask for GPUs under each GPU policy with each network policy."""
+    bound_s = None
+    if asked.bounds:
+        from beamer.bounds.joint import search_bound_s
+
+        bound_s = search_bound_s(scenario)
+    chosen = asked.allocator
     runs = [
-        simulate_searches(scenario, gpu_policy(gpu), network_policy(name), allocator=chosen, parts=parts)
-        for gpu in gpu_names
-        for name in names
+        simulate_searches(scenario, gpu_policy(name), network_policy(other), allocator=chosen, parts=gpu.parts)
+        for name in gpu.policies
+        for other in asked.policies
     ]
-    told = f", told of each other: {', '.join(parts.names)}" if parts.names else ""
-    Console().print(joint_table(f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}{told}", runs))
-    _write_json(outputs["--json"], {"runs": [joint_document(run) for run in runs]})
-    if (file := outputs["--plot"]) is not None:
-        plot_timeline([run.timeline for run in runs], file)
+    told = f", told of each other: {', '.join(gpu.parts.names)}" if gpu.parts.names else ""
+    title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}{told}"
+    Console().print(joint_table(title, runs, bound_s))
+    rows_of = joint_stage_rows if asked.rows == STAGES else trial_rows
+    _write_json(asked, [joint_simulation_document(run, chosen.name, bound_s) for run in runs])
+    _write_stages(asked, [run.timeline for run in runs])
+    _write_rows(asked, [row for run in runs for row in rows_of(run, chosen.name)])
+    if (path := asked.outputs["--chrome"]) is not None:
+        write_events(joint_events(runs), path)
 
 
-def run_trace(
-    title: str, trace: Trace, rate_bps: int, names: Sequence[str], chosen: Allocator, bounds: bool, outputs: Outputs
-) -> None:
-    """Replay a trace under each of some network policies. rate_bps: of the ports. bounds: whether they are shown."""
+def run_trace(title: str, trace: Trace, rate_bps: int, asked: ComparedPolicies) -> None:
+    """Replay a trace under each network policy. rate_bps: of the ports."""
     found = None
-    if bounds:
+    if asked.bounds:
         from beamer.bounds.scenario import trace_bounds
 
         found = trace_bounds(trace, rate_bps)
-    runs = [replay(trace, rate_bps, network_policy(name), chosen) for name in names]
+    runs = [replay(trace, rate_bps, network_policy(name), asked.allocator) for name in asked.policies]
     Console().print(replay_table(escape(title), runs, found))
-    _write_json(outputs["--json"], {"runs": [replay_document(run, found) for run in runs]})
-    if (file := outputs["--cdf"]) is not None:
-        plot_cdf("coflow completion time", [(run.policy, run.cct_s.tolist()) for run in runs], file)
-    _write_table(outputs["--table"], [row for run in runs for row in coflow_rows(run)])
-    if (file := outputs["--chrome"]) is not None:
-        write_events(replay_events(runs), file)
+    _write_json(asked, [replay_document(run, found) for run in runs])
+    _write_cdf(asked, "coflow completion time", [(run.policy, run.cct_s.tolist()) for run in runs])
+    _write_rows(asked, [row for run in runs for row in coflow_rows(run)])
+    if (path := asked.outputs["--chrome"]) is not None:
+        write_events(replay_events(runs), path)
 
 
-def _write_json(path: Path | None, document: dict[str, Any]) -> None:
-    if path is not None:
-        path.write_text(json.dumps(document, indent=2))
+def _write_json(asked: ComparedPolicies, runs: list[dict[str, Any]]) -> None:
+    if (path := asked.outputs["--json"]) is not None:
+        path.write_text(json.dumps({"runs": runs}, indent=2))
 
 
-def _write_table(path: Path | None, rows: list[Row]) -> None:
-    if path is not None:
+def _write_stages(asked: ComparedPolicies, runs: Sequence[RunResult]) -> None:
+    if (path := asked.outputs["--plot"]) is not None:
+        plot_timeline(runs, path)
+    _write_cdf(asked, "stage completion time", [(run.policy, [s.sct_s for s in run.stages]) for run in runs])
+
+
+def _write_cdf(asked: ComparedPolicies, what: str, samples: Sequence[tuple[str, Sequence[float]]]) -> None:
+    if (path := asked.outputs["--cdf"]) is not None:
+        plot_cdf(what, samples, path)
+
+
+def _write_rows(asked: ComparedPolicies, rows: list[Row]) -> None:
+    if (path := asked.outputs["--table"]) is not None:
         write_rows(rows, path)

@@ -6,7 +6,7 @@ search may run a program that trains its `configurations`; its curves then are w
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -39,7 +39,9 @@ from beamer.studies.model import MAX_RANK, Profile, Rung, check_name
 from beamer.studies.registration import check_profile, check_rungs
 from beamer.validation import input_error, numbers_alone
 from beamer.workloads.programs import STAND_IN, Configuration, Program, check_program, configurations
-from beamer.workloads.scenario import build_topology
+from beamer.workloads.scenario import Scenario, build_topology
+from beamer.workloads.scenario import parse as parse_network
+from beamer.workloads.scenario import shipped as shipped_network
 from beamer.yaml_files import read_yaml
 
 
@@ -151,6 +153,23 @@ def shipped() -> Path:
 def load(path: Path) -> JointScenario:
     """Read a scenario file for both levels. Raises `InputError` that names the field, the value and what was expected."""
     return parse(read_yaml(path, "scenario"))
+
+
+def load_either(file: Path | None, gpu_options: Mapping[str, str | None]) -> tuple[Path, Scenario | JointScenario]:
+    """Read a scenario file, for both levels if it has searches or GPUs, else for a network alone; return its path, too.
+
+    file: None: the shipped one, with an option of the GPU level that for both. gpu_options: None: not given.
+    Raises `InputError`, also for such an option beside a scenario for a network alone.
+    """
+    given = [(option, value) for option, value in gpu_options.items() if value is not None]
+    path = file or (shipped() if given else shipped_network())
+    data = read_yaml(path, "scenario")
+    if isinstance(data, dict) and not data.keys().isdisjoint(("searches", "gpus_per_host")):
+        return path, parse(data)
+    network = parse_network(data)
+    if given:
+        raise InputError(*given[0], f"a scenario whose searches ask for GPUs beside it, which {network.name} is not")
+    return path, network
 
 
 def parse(data: Any) -> JointScenario:

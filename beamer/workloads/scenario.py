@@ -176,9 +176,6 @@ def parse(data: Any) -> Scenario:
     """Build a scenario from the content of a scenario file. Raises `InputError`."""
     if not isinstance(data, dict):
         raise InputError("scenario", data, f"a mapping with {', '.join(_File.model_fields)}")
-    if "gpus_per_host" in data:
-        expected = "a scenario of a network alone: one with GPUs runs under `beamer simulate --gpu-policy`"
-        raise InputError("gpus_per_host", data["gpus_per_host"], expected)
     try:
         file = _File.model_validate(data)
     except ValidationError as error:

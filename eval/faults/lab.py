@@ -24,6 +24,7 @@ from eval.faults.base import PATIENCE_S
 from eval.faults.site import POLICY, POLL_S, SiteController
 from eval.faults.traffic_worker import ConnectionProgress, TrafficTask
 from tests.support.namespaces import entered
+from topologies.emulation.exchange import RunConfig
 from topologies.emulation.observation import environment, roles
 from topologies.emulation.platform import require
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
@@ -122,7 +123,8 @@ def emulated_site(directory: Path, controllers: int, journal: str | None) -> Ite
     """
     scenario = directory / "faults.yaml"
     scenario.write_text(SCENARIO)
-    with emulated_run(scenario, POLICY, controllers=controllers, journal=journal) as run, entered(run.run.namespace):
+    config = RunConfig(scenario, POLICY, controllers=controllers, journal=journal)
+    with emulated_run(config) as run, entered(run.run.namespace):
         yield EmulatedSite(run, [EmulatedController(run, part) for part in run.parts["urls"]], directory)
 
 

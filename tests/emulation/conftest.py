@@ -13,6 +13,7 @@ from beamer.testing.fabrics import star
 from beamer.workloads.scenario import Scenario, load
 from controller.warm_up import warm_up
 from tests.emulation.leftovers import leftovers
+from topologies.emulation.exchange import RunConfig
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
 HERE = Path(__file__).parent
@@ -60,7 +61,7 @@ def lasting_run() -> Iterator[EmulatedRun]:
 def running(scenario: Path) -> Iterator[EmulatedRun]:
     """Bring up `scenario` under `beamer`, its studies not yet begun; assert in the end that nothing of it is left."""
     logs = os.environ.get("BEAMER_TEST_LOGS")
-    with emulated_run(scenario, "beamer", keep_logs=Path(logs) if logs else None) as up:
+    with emulated_run(RunConfig(scenario, "beamer"), keep_logs=Path(logs) if logs else None) as up:
         before = leftovers(up.run.id)
         yield up
     assert not leftovers(up.run.id, before.namespaces), "a run that came to its end left something behind"

@@ -12,6 +12,7 @@ import pytest
 
 from tests.emulation.conftest import HERE
 from tests.emulation.leftovers import leftovers
+from topologies.emulation.exchange import RunConfig
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
 pytestmark = [pytest.mark.emulation, pytest.mark.timeout(300), pytest.mark.alone]
@@ -47,7 +48,7 @@ def _one_run(logs: Path) -> tuple[dict[bool, float], dict[bool, float], dict[boo
 
     By whether the cap is below a job's even share of the link.
     """
-    with emulated_run(CAPPED, "fifo", mode="rates", keep_logs=logs) as run:
+    with emulated_run(RunConfig(CAPPED, "fifo", mode="rates"), keep_logs=logs) as run:
         before = leftovers(run.run.id)
         # a packet of 64 KiB leaves at once, and is a second's worth of the least cap
         run.execute("ip", "link", "set", "dev", "h1-eth0", "gso_max_segs", "1", host="h1")

@@ -15,6 +15,7 @@ from beamer.errors import EmulationError
 from tests.emulation.conftest import SMALL
 from tests.emulation.leftovers import NAMESPACES, RUNS, Leftovers, interfaces, launched, leftovers
 from tests.support.tiers import long
+from topologies.emulation.exchange import RunConfig
 from topologies.emulation.supervisor import emulated_run
 
 pytestmark = [pytest.mark.emulation, pytest.mark.alone]
@@ -164,7 +165,10 @@ def test_a_run_whose_main_process_dies_ends_with_one_line_and_leaves_nothing(emu
 def test_a_part_that_cannot_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"t{os.getpid()}"
     monkeypatch.setattr("topologies.emulation.supervisor.secrets.token_hex", lambda _: name)
-    with pytest.raises(EmulationError, match="beamer-controller ended with status 2"), emulated_run(SMALL, "no-such-policy"):
+    with (
+        pytest.raises(EmulationError, match="beamer-controller ended with status 2"),
+        emulated_run(RunConfig(SMALL, "no-such-policy")),
+    ):
         pass
     assert not leftovers(name)
 

@@ -16,7 +16,7 @@ from beamer.workloads.scenario import TransportSettings
 from tests.emulation.repetition import RUNS, until_valid
 from tests.support.training import needs_pytorch, trained
 from topologies.emulation.digits_data import store
-from topologies.emulation.exchange import RunMeasurements
+from topologies.emulation.exchange import RunConfig, RunMeasurements
 from topologies.emulation.joint_outcome import JointOutcome
 from topologies.emulation.searches import HostEntry, search_file
 from topologies.emulation.supervisor import emulated_run
@@ -35,7 +35,7 @@ def test_ranks_train_to_the_end_in_their_classes(tmp_path: Path) -> None:
     simulated = simulate_scenario(scenario, gpu_policy("fifo"), network_policy("beamer"))
 
     def emulate() -> tuple[JointOutcome, Sequence[str]]:
-        with emulated_run(DIGITS, "beamer", gpu_policy="fifo", keep_logs=tmp_path / "logs") as run:
+        with emulated_run(RunConfig(DIGITS, "beamer", gpu_policy="fifo"), keep_logs=tmp_path / "logs") as run:
             run.start_studies()
             outcome = JointOutcome("fifo", "beamer", scenario, run.finish_studies(RUN_PATIENCE_S), simulated)
         return outcome, outcome.findings  # that packets travelled in their classes, too

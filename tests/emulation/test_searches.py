@@ -20,6 +20,7 @@ from tests.emulation.launches import LaunchMeter
 from tests.emulation.leftovers import leftovers
 from tests.emulation.repetition import RUNS, until_valid
 from tests.support.tiers import long
+from topologies.emulation.exchange import RunConfig
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
 SEARCHES = Path(__file__).parent / "searches.yaml"
@@ -64,7 +65,7 @@ def test_killed_anywhere_searches_end_as_if_undisturbed() -> None:
     rng = random.Random(7)
     due = ["controller", "agent", "engine", "rank"] * (KILLS // 4)
     rng.shuffle(due)
-    with emulated_run(SEARCHES, "beamer", gpu_policy="fifo", joint="placement") as run:
+    with emulated_run(RunConfig(SEARCHES, "beamer", gpu_policy="fifo", joint="placement")) as run:
         before = leftovers(run.run.id)
         run.start_studies()
         deadline = time.monotonic() + RUN_PATIENCE_S

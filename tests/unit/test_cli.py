@@ -181,17 +181,42 @@ def test_simulate_runs_each_gpu_policy_with_each_network_policy(tmp_path: Path) 
     [
         (("--gpu-policy", "fif"), "'fifo'"),
         (("--gpu-policy", "fifo,fifo"), "each policy once"),
-        (("--gpu-policy", "fifo", "--cdf", "p.png"), "--cdf"),
-        (("--gpu-policy", "fifo", "--rows", "jobs"), "--rows"),
+        (("--gpu-policy", "fifo", "--rows", "jobs"), "--table"),
         (("--gpu-policy", "fifo", "--policies", "fifo-lm"), "fifo-lm"),
         ((str(shipped()), "--gpu-policy", "fifo"), "searches"),
-        ((str(shipped_joint()),), "--gpu-policy"),
         (("--gpu-policy", "fifo", "--joint", "placemnt"), "'placement'"),
-        (("--joint", "placement"), "--gpu-policy"),
+        ((str(shipped()), "--joint", "placement"), "searches"),
     ],
 )
 def test_what_does_not_go_with_gpu_policies_is_refused(options: tuple[str, ...], named: str) -> None:
     _refused(_beamer("simulate", *options), named)
+
+
+@pytest.fixture
+def _without_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulation that is not refused for what it is asked ends for this, before it makes anything."""
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+
+
+@pytest.mark.usefixtures("_without_root")
+@each_command
+def test_an_option_of_the_gpu_level_is_refused_where_searches_ask_for_no_gpus(command: str) -> None:
+    parts = ("--joint", "'placement'", "a scenario whose searches ask for GPUs", "overlapping-searches")
+    _refused(_beamer(command, str(shipped()), "--joint", "placement"), *parts)
+
+
+@pytest.mark.usefixtures("_without_root")
+def test_a_part_that_no_controller_has_is_refused_on_real_packets() -> None:
+    _refused(_beamer("emulate", str(shipped_joint()), "--joint", "phases"), "--joint", "'phases'", "placement, resizing")
+
+
+@pytest.mark.parametrize("options", [(str(shipped_joint()),), ("--joint", "placement")])
+def test_searches_that_ask_for_gpus_run_under_the_default_policies_of_their_level(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    figures = tmp_path / "f.json"
+    _beamer("simulate", *options, "--policies", "fair", "--json", str(figures)).check_returncode()
+    assert [run["gpu_policy"] for run in json.loads(figures.read_text())["runs"]] == ["fifo", "convergence"]
 
 
 def test_what_each_level_is_told_of_the_other_is_chosen_and_shown(tmp_path: Path) -> None:

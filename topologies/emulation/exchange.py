@@ -1,6 +1,7 @@
 """What the supervisor gives to the process inside a run's namespace, and the measurements that it returns."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from beamer.network.plan_modes import DEFAULT_MODE
@@ -10,27 +11,30 @@ from topologies.emulation.sampling import Health
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How a run is to be made.
+    """How a run is to be made."""
 
-    directory: the run's; scenario: path of its file. calibrate: whether to check fairness first. expiry_s: how long agents
-    keep their queues without a controller. mode: how the order becomes a plan. queues: per port, if not the scenario's.
-    controllers: on one journal, the first of which leads at first. journal: URL; None: SQLite in the run's directory.
-    gpu_policy: decides on GPUs, which the scenario is to be one of searches for; None: the scenario says what runs where.
-    joint: what each level is told of the other, as the controller's option of that name.
-    """
-
-    directory: str
-    scenario: str
+    scenario: Path
+    """The scenario's file."""
     policy: str
-    seed: int
+    """The name of the network policy."""
+    seed: int = 0
+    """The seed of the policies' draws."""
     calibrate: bool = False
+    """Whether to check first that equal jobs get equal shares."""
     expiry_s: float = 120.0
+    """Seconds for which agents keep their queues without a controller."""
     mode: str = DEFAULT_MODE
+    """How the order becomes a plan, by name."""
     queues: int | None = None
+    """Classes per port; None: the scenario's."""
     controllers: int = 1
+    """Controllers on one journal, of which the first leads at first. Several need a journal in PostgreSQL."""
     journal: str | None = None
+    """URL of the journal; None: SQLite in the run's directory."""
     gpu_policy: str | None = None
+    """The name of the GPU policy, for a scenario whose searches ask for GPUs; None: the scenario says what runs where."""
     joint: str = ""
+    """What each level is told of the other, as the controller's option of that name."""
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,11 @@ SETTLE_S = 1.5  # queues drain and the switches' last counters arrive before the
 class NamespacedRun:
     """One emulated run, step by step."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, directory: Path) -> None:
         self.config = config
-        self.directory = Path(config.directory)
-        self.searches = joint.load(Path(config.scenario)) if config.gpu_policy else None
-        self.scenario: Scenario = network_of(self.searches) if self.searches else load(Path(config.scenario))
+        self.directory = directory
+        self.searches = joint.load(config.scenario) if config.gpu_policy else None
+        self.scenario: Scenario = network_of(self.searches) if self.searches else load(config.scenario)
         self.controllers = {
             f"beamer-controller{f'-{number + 1}' if number else ''}": (HTTP_PORT + number, OPENFLOW_PORT + number)
             for number in range(config.controllers)
@@ -296,13 +296,13 @@ def _studies(inside: NamespacedRun) -> None:
         _report_failure(error)
 
 
-def main(config_path: str) -> None:
-    """Make the run that the configuration file at `config_path` describes, until standard input ends."""
-    config = TypeAdapter(RunConfig).validate_json(Path(config_path).read_bytes())
+def main(config_file: Path) -> None:
+    """Make the run that a configuration file in the run's directory describes, until standard input ends."""
+    config = TypeAdapter(RunConfig).validate_json(config_file.read_bytes())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to end
     prefer_session(os.getpid(), AGENTS_NICE)  # The supervisor made this process the leader of a session.
     try:
-        inside = NamespacedRun(config)
+        inside = NamespacedRun(config, config_file.parent)
         inside.start()
     except Exception as error:  # noqa: BLE001  every failure is reported to the supervisor
         _report_failure(error)
@@ -321,4 +321,4 @@ def main(config_path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(Path(sys.argv[1]))

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,7 +20,6 @@ from pydantic import TypeAdapter
 
 from beamer.client.credentials import without_token
 from beamer.errors import EmulationError
-from beamer.network.plan_modes import DEFAULT_MODE
 from topologies.emulation import tools
 from topologies.emulation.exchange import RunConfig, RunMeasurements
 from topologies.emulation.runfile import RUN_VARIABLE, RunRecord, record, remove
@@ -110,28 +109,10 @@ class EmulatedRun:
 
 
 @contextlib.contextmanager
-def emulated_run(
-    scenario: Path,
-    policy: str,
-    seed: int = 0,
-    *,
-    calibrate: bool = False,
-    keep_logs: Path | None = None,
-    expiry_s: float = 120.0,
-    mode: str = DEFAULT_MODE,
-    queues: int | None = None,
-    controllers: int = 1,
-    journal: str | None = None,
-    gpu_policy: str | None = None,
-    joint: str = "",
-) -> Iterator[EmulatedRun]:
-    """Bring up `scenario` under `policy` in fresh namespaces; remove all of it when the block is left, by an exception, too.
+def emulated_run(config: RunConfig, keep_logs: Path | None = None) -> Iterator[EmulatedRun]:
+    """Bring up a run in fresh namespaces; remove all of it when the block is left, by an exception, too.
 
-    calibrate: whether to check first that equal jobs get equal shares. keep_logs: a directory to which the run's logs are
-    copied before they are removed. expiry_s: how long agents keep their queues without a controller. mode: how the order
-    becomes a plan. queues: classes per port; the scenario's if None. controllers: how many on one journal, of which the first
-    leads at first; several need one in PostgreSQL. journal: URL; SQLite in the run's directory if None. gpu_policy,
-    joint: as of `RunConfig`.
+    keep_logs: a directory to which the run's logs are copied before they are removed.
     """
     with contextlib.ExitStack() as stack:
         started: list[subprocess.Popen[str]] = []
@@ -140,15 +121,12 @@ def emulated_run(
             stack.callback(_end, run, started, keep_logs)
         run.directory.mkdir()
         tools.run("ip", "netns", "add", run.namespace)
-        config = run.directory / "config.json"
-        wanted = RunConfig(
-            str(run.directory), str(scenario.resolve()), policy, seed, calibrate, expiry_s, mode, queues, controllers, journal,
-            gpu_policy, joint,
-        )  # fmt: skip
-        config.write_text(json.dumps(asdict(wanted)))
+        file = run.directory / "config.json"
+        resolved = replace(config, scenario=config.scenario.resolve())
+        file.write_bytes(TypeAdapter(RunConfig).dump_json(resolved))
         with (run.directory / "inside.log").open("w") as log:
             inside = subprocess.Popen(
-                ["ip", "netns", "exec", run.namespace, sys.executable, "-m", "topologies.emulation.inside", str(config)],
+                ["ip", "netns", "exec", run.namespace, sys.executable, "-m", "topologies.emulation.inside", str(file)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

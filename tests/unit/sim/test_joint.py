@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from statistics import fmean, stdev
 from typing import Any
@@ -32,8 +33,9 @@ from beamer.studies.model import Profile, Rung, TrialStatus
 from beamer.studies.tracker import Tracker
 from beamer.testing.fabrics import star
 from beamer.units import frame_bytes
-from beamer.workloads.joint import load, parse, shipped
+from beamer.workloads.joint import JointScenario, load, load_either, parse, shipped
 from beamer.workloads.scenario import parse as parse_network
+from beamer.workloads.scenario import shipped as shipped_network
 from tests.support.tiers import few
 
 FABRIC = star(4)
@@ -516,6 +518,28 @@ def test_trials_compute_alike_or_for_times_drawn_from_the_seed() -> None:
 def test_a_scenario_that_cannot_be_is_refused(content: object, named: str) -> None:
     with pytest.raises(InputError, match=named):
         parse(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("gpus_per_host: 2\nserches: []", "did you mean 'searches'"),
+        ("name: s\ntopology: {}\nsearches: [7]", "gpus_per_host: got None"),
+        ("name: s\nsearchs: []", "searchs: got .*studies"),
+        ("[]", "a mapping with name, topology"),
+    ],
+)
+def test_a_file_with_searches_or_gpus_is_read_as_one_for_both_levels(content: str, named: str, tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(content)
+    with pytest.raises(InputError, match=named):
+        load_either(file, {"--joint": None})
+
+
+def test_of_the_shipped_scenarios_an_option_of_the_gpu_level_chooses_the_one_for_both() -> None:
+    assert load_either(None, {"--joint": None})[0] == shipped_network()
+    path, scenario = load_either(None, {"--gpu-policy": "fifo", "--joint": None})
+    assert (path, isinstance(scenario, JointScenario)) == (shipped(), True)
 
 
 def test_a_trial_may_be_resized_beyond_what_there_is() -> None:

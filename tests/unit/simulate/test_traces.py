@@ -102,9 +102,43 @@ def test_rows_and_events_of_a_scenario(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "count"),
+    [
+        ("stages", ["study", "stage", "start_s", "end_s", "sct_s"], 8),
+        ("jobs", ["study", "trial", "status", "submitted_s", "started_s", "ended_s", "jct_s", "gpu_s"], 18),
+    ],
+)
+def test_rows_events_and_bounds_of_searches_that_ask_for_gpus(
+    rows: str, columns: list[str], count: int, tmp_path: Path
+) -> None:
+    figures, table, events, picture = (tmp_path / name for name in ("f.json", "t.csv", "c.json", "cdf.png"))
+    written = ("--json", str(figures), "--table", str(table), "--chrome", str(events), "--cdf", str(picture))
+    done = beamer("simulate", "--gpu-policy", "fifo", "--policies", "fair,beamer", "--bounds", "--rows", rows, *written)
+    assert done.returncode == 0, done.stderr
+    assert "lower bound" in done.stdout
+    runs = json.loads(figures.read_text())["runs"]
+    for run in runs:
+        assert 0 < run["lower_bound_s"] <= run["mean_search_s"]
+        assert run["ratio"] == pytest.approx(run["mean_search_s"] / run["lower_bound_s"])
+    lines = list(csv.DictReader(table.read_text().splitlines()))
+    assert list(lines[0]) == ["gpu_policy", "network_policy", "allocator", *columns]
+    assert [line["network_policy"] for line in lines] == ["fair"] * count + ["beamer"] * count
+    spans = [event for event in json.loads(events.read_text())["traceEvents"] if event["ph"] == "X"]
+    stages, trials = (sorted(span["dur"] for span in spans if span["cat"] == category) for category in ("stage", "job"))
+    expected = sorted(1e6 * (stage["end_s"] - stage["start_s"]) for run in runs for stage in run["stages"])
+    assert stages == pytest.approx(expected)
+    assert trials == pytest.approx(sorted(1e6 * (one["ended_s"] - one["started_s"]) for run in runs for one in run["trials"]))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_bounds_are_left_out_unless_they_are_asked_for(trace: Path, tmp_path: Path) -> None:
     for number, command in enumerate(
-        (("simulate",), ("replay", str(trace), "--format", "coflow-benchmark", "--rate", "1gbit"))
+        (
+            ("simulate",),
+            ("simulate", "--gpu-policy", "fifo"),
+            ("replay", str(trace), "--format", "coflow-benchmark", "--rate", "1gbit"),
+        )
     ):
         out = tmp_path / f"{number}.json"
         done = beamer(*command, "--policies", "fair", "--json", str(out))
