@@ -61,20 +61,24 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """How an agent behaves.
-
-    name: in the controller's fabric. controllers: `ws://HOST:PORT` or `wss://HOST:PORT` of each, of which one leads. expiry_s:
-    how long queues stay without a controller; an agent that still runs removes the marks with them; otherwise they end with
-    their connections, without effect once the edge switch's rules have expired. poll_s: between polls for new sockets.
-    counters_s: between reports of counters. tls: for wss://.
-    """
+    """How an agent behaves."""
 
     name: str
+    """The agent's name in the controller's fabric."""
     controllers: tuple[str, ...]
+    """`ws://HOST:PORT` or `wss://HOST:PORT` of each controller, of which one leads."""
     expiry_s: float = DEFAULT_DURATION_S
+    """Seconds for which queues stay without a controller.
+
+    An agent that still runs removes the marks with them. Otherwise marks end with their connections, without effect once the
+    edge switch's rules have expired.
+    """
     poll_s: float = 0.1
+    """Seconds between polls for new sockets."""
     counters_s: float = 1.0
+    """Seconds between reports of counters."""
     tls: ssl.SSLContext | None = None
+    """The context for wss://."""
 
 
 class _Inbox:

@@ -84,31 +84,35 @@ class Placement:
 
 @dataclass(frozen=True)
 class Observed:
-    """What an engine observes of a job.
-
-    placement: the GPUs that its processes hold, compute on or have memory on; None where they are gone.
-    reports, speeds, costs: what is new since the last call of `Engine.report`, each delivered once; of a job that has ended,
-    the last report is repeated until the job is stopped, as the caller may have died with it. exit: why a job failed, with what
-    its processes printed last; of others, what was lost or does not respond. target: the iteration, counted from the job's
-    beginning, after which its processes end by themselves, as they were started; 0: not known.
-    launch: which of the job's launches this is about, counted from 1; 0: they are not counted. ran_s: for how long its
-    processes have run since the job was started, and quiet_s for how long none of them has printed anything, suspended and
-    parked time left out; 0: not known. refused: the first line that they printed as a report and that is none, with what was
-    expected. processes: by node, the one whose descendants are the job's ranks there; None: not known.
-    """
+    """What an engine observes of a job."""
 
     state: RunState
+    """What its processes do."""
     placement: Placement | None = None
+    """The GPUs that its processes hold, compute on or have memory on; None where they are gone."""
     reports: tuple[Report, ...] = ()
+    """Reports since the last call of `Engine.report`, each delivered once.
+
+    Of a job that has ended, the last report is repeated until the job is stopped, as the caller may have died with it.
+    """
     speeds: tuple[Speed, ...] = ()
+    """Speeds since the last call of `Engine.report`, each delivered once."""
     costs: Costs | None = None
+    """What changes of its GPUs took since the last call of `Engine.report`; None: nothing new."""
     exit: str = ""
+    """Why it failed, with what its processes printed last; of others, what was lost or does not respond."""
     target: int = 0
+    """The iteration, from the job's beginning, after which its processes end by themselves; 0: not known."""
     launch: int = 0
+    """Which of its launches this is about, counted from 1; 0: they are not counted."""
     ran_s: float = 0.0
+    """Seconds for which its processes have run since it was started, suspended and parked time left out; 0: not known."""
     quiet_s: float = 0.0
+    """Seconds for which none of them has printed anything, suspended and parked time left out; 0: not known."""
     refused: str = ""
+    """The first line that they printed as a report and that is none, with what was expected."""
     processes: Mapping[str, Process] | None = None
+    """By node, the process whose descendants are the job's ranks there; None: not known."""
 
 
 def check_placement(call: str, placement: Placement, nodes: Mapping[str, Node]) -> None:

@@ -81,44 +81,51 @@ _ZERO_OR_MORE = (
 
 @dataclass(frozen=True)
 class Request:
-    """What a trial asks for.
-
-    gpus: what a policy of fixed sizes grants. min_gpus, max_gpus: between which it can run; 0: `gpus`.
-    gang: whether it holds all its GPUs or none; otherwise it may hold some while it waits for `min_gpus`.
-    iterations: after which it is complete, counted from its beginning; to a policy, those of its present target.
-    known_end: whether `iterations` is when it ends; otherwise a bound that nothing is known below.
-    epoch: iterations between two reports.
-    batch_size: samples of an iteration, all workers together. max_batch_size, max_local_batch_size: the largest that it may be
-    run at, in all and per GPU; 0: `batch_size`, no limit.
-    accumulates: whether a GPU takes more than `max_local_batch_size` in several equal sub-steps, whose gradients it adds up
-    before the workers synchronise, once a step.
-    learning_rate, max_learning_rate: at `batch_size`, and the largest; 0: unknown.
-    target_loss, target_accuracy: at which its search has reached its goal; None: not stated.
-    servers: whether parameter servers synchronise it, each beside its workers; asynchronous: whether they do so one by one.
-    worker_cpus, server_cpus: cores of each.
-    traffic: what its workers do in a step on `gpus` GPUs, for the network level.
-    """
+    """What a trial asks for."""
 
     iterations: int
+    """Iterations after which it is complete, from its beginning; to a policy, those of its present target."""
     gpus: int = 1
+    """GPUs that a policy of fixed sizes grants."""
     min_gpus: int = 0
+    """The fewest GPUs that it can run on; 0: `gpus`."""
     max_gpus: int = 0
+    """The most GPUs that it can run on; 0: `gpus`."""
     gang: bool = True
+    """Whether it holds all its GPUs or none; otherwise it may hold some while it waits for `min_gpus`."""
     epoch: int = 1
+    """Iterations between two reports."""
     batch_size: int = 1
+    """Samples of an iteration, all workers together."""
     max_batch_size: int = 0
+    """The largest batch size that it may be run at; 0: `batch_size`."""
     max_local_batch_size: int = 0
+    """The largest batch size per GPU; 0: no limit."""
     accumulates: bool = False
+    """Whether a GPU takes more than `max_local_batch_size` in several equal sub-steps.
+
+    It adds up their gradients before the workers synchronise, once a step.
+    """
     learning_rate: float = 0.0
+    """The learning rate at `batch_size`; 0: unknown."""
     max_learning_rate: float = 0.0
+    """The largest learning rate; 0: unknown."""
     target_loss: float | None = None
+    """The loss at which its search has reached its goal; None: not stated."""
     target_accuracy: float | None = None
+    """The accuracy at which its search has reached its goal; None: not stated."""
     servers: bool = False
+    """Whether parameter servers synchronise it, each beside its workers."""
     asynchronous: bool = False
+    """Whether the servers do so with one worker at a time."""
     worker_cpus: float = 0.0
+    """Cores of each worker."""
     server_cpus: float = 0.0
+    """Cores of each server."""
     known_end: bool = True
+    """Whether `iterations` is when it ends; otherwise a bound that nothing is known below."""
     traffic: Profile = UNKNOWN
+    """What its workers do in a step on `gpus` GPUs, for the network level."""
 
     def __post_init__(self) -> None:
         for name in ("iterations", "gpus", "epoch", "batch_size"):
@@ -203,22 +210,24 @@ Allocation = Mapping[str, Grant]
 
 @dataclass(frozen=True)
 class Report:
-    """A job's report of its progress.
-
-    iteration: iterations done. loss: may be infinite or not a number. service_s: how long it has computed for them, seconds,
-    changes of its GPUs left out.
-    gradient_sqr, gradient_var: the squared norm of its gradient and the variance of one of `batch_size`; 0: not measured.
-    """
+    """A job's report of its progress."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     at_s: float
+    """When it was made."""
     iteration: float
+    """Iterations done."""
     loss: float
+    """The loss, which may be infinite or not a number."""
     service_s: float
+    """Seconds that it has computed for them, changes of its GPUs left out."""
     accuracy: float | None = None
+    """The accuracy; None: not reported."""
     gradient_sqr: float = 0.0
+    """The squared norm of its gradient; 0: not measured."""
     gradient_var: float = 0.0
+    """The variance of a gradient of `batch_size`; 0: not measured."""
 
     @property
     def in_range(self) -> "Report":
@@ -228,35 +237,40 @@ class Report:
 
 @dataclass(frozen=True)
 class Speed:
-    """How long a step took on a shape of grant.
-
-    batch_size: samples of a step, all workers together. sync_s: of the step's time, spent synchronising; 0: not measured.
-    sub_steps: equal parts in which every GPU took its share of the batch, one after the other.
-    """
+    """How long a step took on a shape of grant."""
 
     gpus: int
+    """GPUs of the grant."""
     nodes: int
+    """Nodes that they are on."""
     servers: int
+    """Parameter servers."""
     batch_size: int
+    """Samples of a step, all workers together."""
     step_s: float
+    """Seconds of a step."""
     sync_s: float = 0.0
+    """Seconds of the step that were spent synchronising; 0: not measured."""
     sub_steps: int = 1
+    """Equal parts in which every GPU took its share of the batch, one after the other."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The stage that a job is judged in.
-
-    name: "" where no stage waits for it. jobs: how many have joined it. keeps: how many of them continue in the study's next
-    rung; None: not declared. losses: of those that have come to its end, there. sealed: whether no more join.
-    """
+    """The stage that a job is judged in."""
 
     study: str
+    """The study's name."""
     name: str
+    """The stage's name, "" where no stage waits for the job."""
     jobs: int = 1
+    """Jobs that have joined it."""
     keeps: int | None = None
+    """Jobs of them that continue in the study's next rung; None: not declared."""
     losses: tuple[float, ...] = ()
+    """Losses, there, of the jobs that have come to its end."""
     sealed: bool = False
+    """Whether no more jobs join."""
 
 
 @dataclass(frozen=True)
@@ -264,26 +278,34 @@ class Job:
     """A trial that wants GPUs, or may want them again. Its key is the trial's.
 
     No field has a default: what is left out would be a statement about the job's past. `Job.waiting` is one that has none.
-
-    reports: oldest first. speeds: of each shape that was measured, the mean of the last five. grant: what it holds, None while
-    it waits or is suspended. last: what it held last, on whose GPUs its memory may still lie. since_s: when `grant` last
-    changed, or it asked for GPUs again after a rest. service_s, gpu_s: seconds on GPUs and GPU-seconds until then. costs: what
-    changing its GPUs takes. heard_s: seconds on GPUs when it last reported or failed.
     """
 
     key: str
+    """The trial's key."""
     request: Request
+    """What it asks for."""
     submitted_s: float
+    """When it asked for GPUs."""
     stage: Stage
+    """The stage that it is judged in."""
     reports: tuple[Report, ...]
+    """Its reports, oldest first."""
     speeds: tuple[Speed, ...]
+    """The mean of the last five speeds of each shape that was measured."""
     grant: Grant | None
+    """What it holds, None while it waits or is suspended."""
     last: Grant | None
+    """What it held last, on whose GPUs its memory may still lie."""
     since_s: float
+    """When `grant` last changed, or it asked for GPUs again after a rest."""
     service_s: float
+    """Seconds on GPUs until `since_s`."""
     gpu_s: float
+    """GPU-seconds until `since_s`."""
     costs: Costs
+    """What changing its GPUs takes."""
     heard_s: float
+    """Seconds on GPUs when it last reported or failed."""
 
     @classmethod
     def waiting(cls, key: str, request: Request, submitted_s: float, stage: Stage, costs: Costs = NOT_MEASURED) -> "Job":

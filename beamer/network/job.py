@@ -10,23 +10,22 @@ UNDECLARED_BYTES = 100_000_000
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job's workers and traffic, everything known or estimated.
-
-    name: of its trial. workers: its processes, ordered by rank.
-    iterations: how many it runs until somebody looks at it: a stage's end, its next milestone, its end (N_j).
-    sync_bytes: gradient bytes of one synchronisation (G).
-    collective: a name in `beamer.network.collectives.COLLECTIVES`.
-    compute_s: seconds of computing per iteration (c_j).
-    overlap: share of the computing in [0, 1] during which the coflow already runs.
-    """
+    """A job's workers and traffic, everything known or estimated."""
 
     name: str
+    """The name of its trial."""
     workers: tuple[Worker, ...]
+    """Its processes, ordered by rank."""
     iterations: int
+    """Iterations until somebody looks at it: a stage's end, its next milestone, its end (N_j)."""
     sync_bytes: int
+    """Gradient bytes of one synchronisation (G)."""
     collective: str = "ring"
+    """A name in `beamer.network.collectives.COLLECTIVES`."""
     compute_s: float = 0.0
+    """Seconds of computing per iteration (c_j)."""
     overlap: float = 0.0
+    """The share of the computing in [0, 1] during which the coflow already runs."""
 
 
 def job_spec(trial: str, workers: tuple[Worker, ...], profile: Profile) -> JobSpec:

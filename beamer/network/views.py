@@ -10,19 +10,22 @@ from beamer.network.job import JobSpec
 
 @dataclass(frozen=True)
 class JobView:
-    """A running trial as a policy sees it.
-
-    key: the trial's. remaining: iterations until what is waited for, 0 where nothing is. plane: selects its paths. started_s:
-    when its attempt started. klass, cap_bps: the class and the cap that it has now, None before its first plan.
-    """
+    """A running trial as a policy sees it."""
 
     key: str
+    """The trial's key."""
     spec: JobSpec
+    """Its workers and traffic."""
     remaining: int
+    """Iterations until what is waited for, 0 where nothing is."""
     plane: int
+    """The plane that selects its paths."""
     started_s: float
+    """When its attempt started."""
     klass: int | None = None
+    """The class that it has now, None before its first plan."""
     cap_bps: int | None = None
+    """The cap that it has now in bit/s, None without one or before its first plan."""
 
 
 @dataclass(frozen=True)

@@ -124,26 +124,34 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class Search:
-    """A search: its jobs by trial. content: of its file, checked; base: the directory that its paths are relative to.
-
-    rungs: (): every trial runs to its end. target_loss, stop_at_target: the loss that it is to reach, and whether it ends then.
-    keep_memory, group: as of the local engine. limits: of its configurations' runs. poll_s: between two looks at them, None: as
-    often as their nodes bear.
-    """
+    """A search: its jobs by trial."""
 
     name: str
+    """The study's name."""
     cluster: LocalCluster
+    """The nodes that it runs on."""
     trials: tuple[Trial, ...]
+    """Its configurations."""
     rungs: tuple[Rung, ...]
+    """The rungs at which trials are judged; (): every trial runs to its end."""
     jobs: Mapping[str, TrialJob]
+    """What is run, by trial."""
     target_loss: float | None
+    """The loss that it is to reach; None: none."""
     stop_at_target: bool
+    """Whether it ends when the loss is reached."""
     keep_memory: bool
+    """Whether suspended jobs keep their memory, as of the local engine."""
     group: str
+    """How processes are grouped, as of the local engine."""
     limits: RunLimits
+    """The limits of its configurations' runs."""
     poll_s: float | None
+    """Seconds between two looks at the runs; None: as often as their nodes bear."""
     base: Path
+    """The directory that the file's paths are relative to."""
     content: Mapping[str, Any] = field(repr=False)
+    """The file's content, checked."""
 
     @cached_property
     def rung(self) -> dict[str, int]:

@@ -23,19 +23,25 @@ from beamer.studies.model import Rung, TrialStatus, trial_key
 
 @dataclass(frozen=True)
 class Arrival:
-    """A trial that asks for GPUs at a time.
-
-    stage: that waits for it to come to `target`, registered with its first trial; None: none does, or the tuner says which.
-    target: 0: the iterations of its request. rungs: declared by its study.
-    """
+    """A trial that asks for GPUs at a time."""
 
     at_s: float
+    """When it asks, seconds."""
     study: str
+    """The study's name."""
     name: str
+    """The trial's name."""
     job: SimulatedJob
+    """What it runs."""
     stage: str | None = None
+    """The stage that waits for it to come to `target`, registered with its first trial.
+
+    None: none does, or the tuner says which.
+    """
     target: int = 0
+    """The iteration that the stage waits for; 0: the iterations of its request."""
     rungs: tuple[Rung, ...] = ()
+    """The rungs that its study declares."""
 
     @property
     def key(self) -> str:

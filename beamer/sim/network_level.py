@@ -40,22 +40,22 @@ from beamer.studies.tracker import Tracker
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Assumptions of the simulator about the system around the network.
-
-    acknowledgements: whether those of TCP load links, too. progress_s: how long reports of progress are collected before they
-    trigger a decision. decision_delay_s: from an event until the plan is in force. minimum_share: of every link, guaranteed to
-    each class. unregistered_share: of every link, what traffic that nobody has registered takes all the time, which no policy
-    is told. coflows_known: whether policies see the coflows in flight, which no live system can; None: if the allocator is an
-    ideal one. survivors_known: whether they know which trials each later rung will hold.
-    """
+    """Assumptions of the simulator about the system around the network."""
 
     acknowledgements: bool = True
+    """Whether the acknowledgements of TCP load links, too."""
     progress_s: float = 0.5
+    """Seconds for which reports of progress are collected before they trigger a decision."""
     decision_delay_s: float = 0.0
+    """Seconds from an event until the plan is in force."""
     minimum_share: float = 0.0
+    """The share of every link that each class is guaranteed."""
     unregistered_share: float = 0.0
+    """The share of every link that traffic takes which nobody has registered; no policy is told."""
     coflows_known: bool | None = None
+    """Whether policies see the coflows in flight, which no live system can; None: if the allocator is an ideal one."""
     survivors_known: bool = False
+    """Whether policies know which trials each later rung will hold."""
 
     def __post_init__(self) -> None:
         if not self.progress_s > 0:

@@ -37,21 +37,26 @@ GATE_S = 0.02
 
 @dataclass(frozen=True)
 class Options:
-    """What to train.
-
-    work: how often each gradient is computed. pause_s: waited for per iteration. every: iterations between two lines of
-    progress. save_every: iterations between two checkpoints that nobody asks for; 0: none but the last.
-    """
+    """What to train."""
 
     iterations: int = 200
+    """Iterations after which it ends."""
     seed: int = 0
+    """The seed of weights and samples."""
     batch_size: int = 64
+    """Samples of an iteration, all ranks together."""
     learning_rate: float = 0.05
+    """The learning rate."""
     momentum: float = 0.9
+    """The momentum."""
     work: int = 1
+    """How often each gradient is computed."""
     pause_s: float = 0.0
+    """Seconds that an iteration waits in addition."""
     every: int = 1
+    """Iterations between two lines of progress."""
     save_every: int = 0
+    """Iterations between two checkpoints that nobody asks for; 0: none but the last."""
 
     def saves(self, iteration: int) -> bool:
         """Say whether a checkpoint is due after an iteration, whoever asks for one."""

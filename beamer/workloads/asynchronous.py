@@ -221,14 +221,17 @@ class LossCurves:
 
 @dataclass(frozen=True)
 class AsynchronousPlan:
-    """One search without barriers. slots: a job per slot, which every trial that runs there has, under its own name.
-
-    arrival_s: seconds after the scenario's start.
-    """
+    """One search without barriers."""
 
     name: str
+    """The study's name."""
     search: AsynchronousSearch
+    """What it decides by."""
     slots: tuple[JobSpec, ...]
+    """A job per slot, which every trial that runs there has, under its own name."""
     losses: LossCurves
+    """The trials' losses."""
     weight: float = 1.0
+    """Its weight in the objective."""
     arrival_s: float = 0.0
+    """Seconds after the scenario's start."""

@@ -47,51 +47,57 @@ ARRIVAL_DIGITS = 6  # Logarithms of different platforms agree on so many digits 
 class Workload:
     """What to draw; equal workloads give equal files.
 
-    topology: shape and parameters as in a scenario file.
-    studies: how many searches there are.
-    search: what each of them runs.
-    trials: of a search, one of these, drawn evenly; as `search` says if empty.
-    budget_spread: a search's iterations are those of `search` times a factor from 1 / `budget_spread` to `budget_spread`, drawn
-    log-uniformly. Jobs on shared clusters last for times that are orders of magnitude apart: Jeon et al. 2019 (USENIX ATC,
-    Philly), Hu et al. 2021 (SC, Helios), Weng et al. 2022 (NSDI, Alibaba PAI).
-    weights: of a search, one of these, drawn evenly.
-    models: names in `MODELS`, drawn evenly.
-    collectives: names in `COLLECTIVES` with their relative frequencies; `all-to-all` moves as many bytes of tokens as the model
-    has of gradients, as none is published.
-    workers: of a job, one of these, drawn evenly.
-    servers: parameter servers of a job that has any.
-    placement: a name in `PLACEMENTS`.
-    arrivals_per_hour: searches arrive open-loop as a Poisson process of this rate, the first at 0; all at 0 if None.
-    compute_ratio: computing lasts this many times what the job's synchronisation takes alone on plane 0; as in the
-    models' table if None.
-    compute_jitter: by which the computing of a search's trials differs, as what they try changes it: each lasts that long times
-    a lognormal factor of median 1, of whose logarithm this is the standard deviation.
-    bytes_scale: factor on the gradients, so that slow links remain usable.
-    overlap: as of a trial in a scenario file.
-    start_up_s: as of a scenario file.
-
     Raises `InputError` for whatever cannot be drawn on this topology, before anything is drawn.
     """
 
     seed: int
+    """The seed of all draws."""
     topology: Mapping[str, Any]
+    """Shape and parameters as in a scenario file."""
     studies: int = 4
+    """How many searches there are."""
     search: SearchAlgorithm = field(default_factory=SuccessiveHalving)
+    """What each of them runs."""
     trials: tuple[int, ...] = ()
+    """Trials of a search: one of these, drawn evenly; as `search` says if empty."""
     budget_spread: float = 1.0
+    """A search's iterations are those of `search` times a factor from 1 / `budget_spread` to `budget_spread`.
+
+    The factor is drawn log-uniformly. Jobs on shared clusters last for times that are orders of magnitude apart: Jeon et al.
+    2019 (USENIX ATC, Philly), Hu et al. 2021 (SC, Helios), Weng et al. 2022 (NSDI, Alibaba PAI).
+    """
     weights: tuple[float, ...] = (1.0,)
+    """The weight of a search: one of these, drawn evenly."""
     models: tuple[str, ...] = ("resnet50",)
+    """Names in `MODELS`, drawn evenly."""
     collectives: Mapping[str, float] = field(default_factory=lambda: {"ring": 1.0})
+    """Names in `COLLECTIVES` with their relative frequencies.
+
+    `all-to-all` moves as many bytes of tokens as the model has of gradients, as none is published.
+    """
     workers: tuple[int, ...] = (4,)
+    """Workers of a job: one of these, drawn evenly."""
     servers: int = 1
+    """Parameter servers of a job that has any."""
     placement: str = "packed"
+    """A name in `PLACEMENTS`."""
     arrivals_per_hour: float | None = None
+    """Searches arrive open-loop as a Poisson process of this rate, the first at 0; all at 0 if None."""
     compute_ratio: float | None = None
+    """How many times as long as its synchronisation alone on plane 0 a job computes; as in the models' table if None."""
     compute_jitter: float = 0.0
+    """By how much the computing of a search's trials differs, as what they try changes it.
+
+    Each lasts that long times a lognormal factor of median 1, of whose logarithm this is the standard deviation.
+    """
     bytes_scale: float = 1.0
+    """A factor on the gradients, so that slow links remain usable."""
     overlap: float = 0.0
+    """The overlap of every job, as of a trial in a scenario file."""
     start_up_s: float = 0.0
+    """Seconds as of a scenario file."""
     name: str = "workload"
+    """The scenario's name."""
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")

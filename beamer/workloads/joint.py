@@ -47,31 +47,40 @@ from beamer.yaml_files import read_yaml
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """A search by successive halving.
-
-    arrival_s: when all of its trials ask for GPUs. trials: by name. program: one of `beamer.workloads.programs`, which runs on
-    real packets. configurations: what it is given, by trial.
-    """
+    """A search by successive halving."""
 
     name: str
+    """The study's name."""
     arrival_s: float
+    """When all of its trials ask for GPUs, seconds after the scenario's start."""
     rungs: tuple[Rung, ...]
+    """Its rungs."""
     trials: dict[str, SimulatedJob]
+    """What each trial runs in a simulation, by name."""
     program: str
+    """The program of `beamer.workloads.programs` that runs on real packets."""
     configurations: dict[str, Configuration]
+    """What the program is given, by trial."""
 
 
 @dataclass(frozen=True)
 class JointScenario:
-    """Searches that share the GPUs of a fabric's hosts. report_s: seconds between two reports of a trial."""
+    """Searches that share the GPUs of a fabric's hosts."""
 
     name: str
+    """The scenario's name."""
     fabric: Fabric
+    """The network."""
     nodes: tuple[Node, ...]
+    """The hosts as nodes with GPUs."""
     seed: int
+    """The seed of the policies' draws."""
     queues: int
+    """Classes per port."""
     report_s: float
+    """Seconds between two reports of a trial."""
     searches: tuple[SearchPlan, ...]
+    """The searches."""
 
 
 class _Entry(BaseModel):

@@ -19,18 +19,18 @@ VALUE_BYTES = 4  # bytes of a gradient's value
 
 @dataclass(frozen=True)
 class Program:
-    """A program.
-
-    configuration: the record that each of its configurations is; None: it has none. batch_size: of an iteration, all ranks
-    together; 0: a sample per GPU that a trial asks for. least_bytes: the smallest gradient of a configuration. requires:
-    modules that it imports and Beamer does not; without them the stand-in runs. extra: which brings them.
-    """
+    """A program."""
 
     configuration: type[BaseModel] | None = None
+    """The record that each of its configurations is; None: it has none."""
     batch_size: int = 0
+    """Samples of an iteration, all ranks together; 0: a sample per GPU that a trial asks for."""
     least_bytes: Callable[[Configuration], int] = lambda configuration: 0
+    """Returns the smallest gradient of a configuration, in bytes."""
     requires: tuple[str, ...] = ()
+    """Modules that it imports and Beamer does not; without them the stand-in runs."""
     extra: str = ""
+    """The extra that installs them."""
 
     def check_bytes(self, configuration: Configuration, sync_bytes: int, field: str) -> None:
         """Check that a configuration's gradient can have so many bytes. Raises `InputError`."""

@@ -47,16 +47,18 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """One search: its stages run one after another.
-
-    arrival_s: seconds after the scenario's start or, closed-loop, after the end of the study named by `after`.
-    """
+    """One search: its stages run one after another."""
 
     name: str
+    """The study's name."""
     weight: float
+    """The weight of its stages in the objective."""
     arrival_s: float
+    """Seconds after the scenario's start or, closed-loop, after the end of the study named by `after`."""
     stages: tuple[StagePlan, ...]
+    """Its rungs with their trials."""
     after: str | None = None
+    """The study that it waits for; None: none."""
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
@@ -78,36 +80,42 @@ class CableFailure:
 class TransportSettings:
     """TCP and queues where packets are real; the simulator shares rates and has neither.
 
-    congestion_control: of trainers' connections, by the kernel's name. queue_packets: of a class at a port. window_bytes: of a
-    connection at most; 65 535 times a power of two is kept. rto_min_s: before TCP takes what is not acknowledged for lost.
-
     At an MTU of 9 kB queues of 400 packets hold the windows of 13 connections. What a starved class loses stays lost until its
     connection's time-out, which agents bound at 2.1 s; before Linux 6.15 it has doubled several times from `rto_min_s` on.
     """
 
     congestion_control: str = "reno"
+    """TCP's congestion control on trainers' connections, by the kernel's name."""
     queue_packets: int = 400
+    """Packets that a class may queue at a port."""
     window_bytes: int = 262144
+    """The largest window of a connection; 65 535 times a power of two is kept."""
     rto_min_s: float = 2.0
+    """Seconds before TCP takes what is not acknowledged for lost."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A fabric, the studies that run on it and the cables that fail meanwhile.
-
-    asynchronous: searches without barriers, which run beside the studies; only generated scenarios have any.
-    start_up_s: from each job's start to its first iteration; in the emulation, from having opened its connections.
-    """
+    """A fabric, the studies that run on it and the cables that fail meanwhile."""
 
     name: str
+    """The scenario's name."""
     fabric: Fabric
+    """The network."""
     seed: int
+    """The seed of the policies' draws."""
     queues: int
+    """Classes per port."""
     studies: tuple[StudyPlan, ...]
+    """The searches, which run in stages."""
     failures: tuple[CableFailure, ...] = ()
+    """The cables that fail."""
     start_up_s: float = 0.0
+    """Seconds from each job's start to its first iteration; in the emulation, from having opened its connections."""
     asynchronous: tuple[AsynchronousPlan, ...] = ()
+    """Searches without barriers, which run beside the studies; only generated scenarios have any."""
     transport: TransportSettings = TransportSettings()
+    """TCP and queues where packets are real."""
 
 
 class _Entry(BaseModel):

@@ -30,27 +30,34 @@ _ADDRESS = struct.Struct("!4sH")
 
 @dataclass(frozen=True)
 class ProgramOptions:
-    """What to do.
-
-    iterations: after which it ends. sync_bytes: of a synchronisation. compute_s: of an iteration on one GPU, divided among the
-    ranks; fixed_s: of every iteration. overlap: share of the computing during which the coflow already runs. epoch: iterations
-    between two lines of progress. start_s: from having connected to the first iteration, when it is first started; restart_s:
-    later. start, floor, half: as of `beamer.engines.profiles.HyperbolicLoss`.
-    """
+    """What to do."""
 
     iterations: int
+    """Iterations after which it ends."""
     sync_bytes: int
+    """Bytes of a synchronisation."""
     compute_s: float
+    """Seconds of an iteration on one GPU, divided among the ranks."""
     fixed_s: float
+    """Seconds of every iteration, in addition."""
     overlap: float
+    """The share of the computing during which the coflow already runs."""
     epoch: int
+    """Iterations between two lines of progress."""
     start_s: float
+    """Seconds from having connected to the first iteration, when it is first started."""
     restart_s: float
+    """Seconds as `start_s`, when it is started again."""
     start: float
+    """The loss's start, as of `beamer.engines.profiles.HyperbolicLoss`."""
     floor: float
+    """The loss's floor, as there."""
     half: float
+    """The loss's half, as there."""
     congestion_control: str
+    """TCP's congestion control, by the kernel's name."""
     window_bytes: int
+    """The largest window of a connection, bytes."""
 
     def loss(self, iteration: int) -> float:
         """Return the loss after so many iterations."""

@@ -58,20 +58,23 @@ def network_of(searches: JointScenario) -> Scenario:
 
 @dataclass(frozen=True)
 class SearchProgram:
-    """How a program of `beamer.workloads.programs` is run.
-
-    module: what runs. options: those that not all programs have, of a search and the file of `prepare`; they may have
-    {placeholders} of a configuration. values: what a configuration says, of a search and a trial. launch_s: of what a start or
-    a restart takes in all, how much the program does not know of. timeout_s: of its collectives. prepare: writes what its ranks
-    read into a file.
-    """
+    """How a program of `beamer.workloads.programs` is run."""
 
     module: str
+    """The module that runs."""
     options: Callable[[SearchPlan, TransportSettings, Path], dict[str, Any]]
+    """Options that not all programs have, of a search and the file of `prepare`.
+
+    They may have {placeholders} of a configuration.
+    """
     values: Callable[[SearchPlan, str], dict[str, int | float]]
+    """The values of a configuration, of a search and a trial."""
     launch_s: float
+    """Seconds of what a start or a restart takes in all that the program does not know of."""
     timeout_s: float
+    """The time-out of its collectives, seconds."""
     prepare: Callable[[Path], None] = lambda path: None
+    """Writes what its ranks read into a file."""
 
 
 def _stand_in_options(plan: SearchPlan, transport: TransportSettings, prepared: Path) -> dict[str, Any]:

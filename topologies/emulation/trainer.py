@@ -33,23 +33,31 @@ REPORT_PATIENCE_S = 30.0  # Reports at the end wait so long for a controller tha
 
 @dataclass(frozen=True)
 class TrainerTask:
-    """What one process runs.
-
-    run: of the study. addresses, ports: where each rank listens, by rank. controller: URL of the API. start_up_s: from having
-    connected to the first iteration, which takes a framework longer than it takes connections to get their class. done: steps
-    that the trial has completed before.
-    """
+    """What one process runs."""
 
     study: str
+    """The study's name."""
     run: str
+    """The run of the study."""
     spec: JobSpec
+    """The trial's job."""
     rank: int
+    """The rank of the process."""
     addresses: tuple[str, ...]
+    """Where each rank listens, by rank."""
     ports: tuple[int, ...]
+    """The port at which each rank listens, by rank."""
     controller: str
+    """URL of the API."""
     start_up_s: float
+    """Seconds from having connected to the first iteration.
+
+    A framework takes longer than connections take to get their class.
+    """
     transport: TransportSettings
+    """TCP's settings."""
     done: int = 0
+    """Steps that the trial has completed before."""
 
 
 _TRAINER_TASK = TypeAdapter(TrainerTask)  # It is built once, before launchers fork.

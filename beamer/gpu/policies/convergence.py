@@ -86,24 +86,29 @@ class Convergence(GpuPolicy[ConvergenceState]):
     a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`). A job starts on its fewest
     GPUs until it has been measured, or has run for `horizon_s`, and then grows to what it asks for, or at most twice what it
     was measured on, as under Pollux [Qiao et al. 2021].
-
-    least_reports: the initial one included, before a job with a target is judged; until then its probability is `prior`.
-    hysteresis: share by which a milestone with running jobs is nearer. sharpness: how sure the order of two milestones is:
-    with 1, one that is twice as near comes first with probability 2/3. speedup: exponent of the speed-ups that the weights
-    assume. least_s: that a job of unknown end is expected to have left at least, on the fewest GPUs that it runs on. horizon_s:
-    within which a restart has to pay. window: reports over which the fall of a trial's loss is measured. patience_s: seconds on
-    GPUs without a report after which a job may hang (`beamer.gpu.predictors.silence`): it is ruled out, nobody waits for it.
     """
 
     least_reports: int = 2
+    """Reports, the initial one included, before a job with a target is judged."""
     prior: float = 0.1
+    """The probability of reaching its target that a job has until it is judged."""
     hysteresis: float = 0.6
+    """The share by which a milestone with running jobs is nearer."""
     sharpness: float = 1.0
+    """How sure the order of two milestones is: with 1, one that is twice as near comes first with probability 2/3."""
     speedup: float = 0.4
+    """The exponent of the speed-ups that the weights assume."""
     least_s: float = 1200.0
+    """Seconds that a job of unknown end is expected to have left at least, on the fewest GPUs that it runs on."""
     horizon_s: float = 300.0
+    """Seconds within which a restart has to pay."""
     window: int = 10
+    """Reports over which the fall of a trial's loss is measured."""
     patience_s: float = PATIENCE_S
+    """Seconds on GPUs without a report after which a job may hang (`beamer.gpu.predictors.silence`).
+
+    It is ruled out, and nobody waits for it.
+    """
 
     name = "convergence"
     resizes = True

@@ -30,11 +30,8 @@ class Hermes(GpuPolicy[Stateless]):
     load and a scheduler on every node that preempts for containers that converge faster, whose progress is kept. The formula of
     convergence, its window, the norm, the hysteresis and the quantum are our reconstruction.
 
-    window: reports over which the fall of the loss is measured (W). norm: what it is relative to: the job's `first` loss, its
-    `largest`, or `none`. hysteresis: by what share a waiting job must converge faster than a running one to take its place.
-    quantum_s: for how long a job is not preempted after its start. Jobs with fewer than window + 1 reports go first, in order
-    of submission; one that has diverged goes last, and one that has been on GPUs for longer than `patience_s` since it reported
-    anything, which is ours: it may hang, and would be first for ever. Jobs larger than any node run on any free GPUs.
+    Jobs with fewer than `window` + 1 reports go first, in order of submission; one that has diverged goes last. Jobs larger
+    than any node run on any free GPUs.
 
     A job is queued where it ran last, as its memory lies there. One that never ran, or whose node is gone or has become too
     small, is queued anew at every decision, so that waiting jobs follow the nodes that come and go. A node that would leave
@@ -43,10 +40,15 @@ class Hermes(GpuPolicy[Stateless]):
     """
 
     window: int = 5
+    """Reports over which the fall of the loss is measured (W)."""
     norm: str = "first"
+    """What the fall is relative to: the job's `first` loss, its `largest`, or `none`."""
     hysteresis: float = 0.1
+    """The share by which a waiting job must converge faster than a running one to take its place."""
     quantum_s: float = 0.0
+    """Seconds for which a job is not preempted after its start."""
     patience_s: float = PATIENCE_S
+    """Seconds on GPUs without a report after which a job goes last, which is ours. It may hang, and would be first for ever."""
 
     name = "hermes"
     State = Stateless

@@ -60,23 +60,26 @@ class Ones(GpuPolicy[OnesState]):
 
     Score, population, probabilities and the doubling of size limits are the artifact's; `hysteresis` and `interval_s` are ours,
     and off unless they are set.
-
-    population: genomes that are kept. generations: at each decision. mutation: probability that a mutant drops a job.
-    protected_epochs: before which mutants do not drop a job, and after which a job at its size limit may double it.
-    settled_epochs: on its GPUs, after which a job may be displaced. hysteresis: share by which an assignment must be better
-    than displacing no job. interval_s: between two searches, in which only free GPUs are handed out; 0: search at every
-    decision. model: trained offline; None: the prior, until enough jobs have ended. learn: whether to train on them.
     """
 
     population: int = 16
+    """Genomes that are kept."""
     generations: int = 1
+    """Generations at each decision."""
     mutation: float = 0.3
+    """The probability that a mutant drops a job."""
     protected_epochs: float = 2.0
+    """Epochs before which mutants do not drop a job, and after which a job at its size limit may double it."""
     settled_epochs: float = 1.0
+    """Epochs on its GPUs after which a job may be displaced."""
     hysteresis: float = 0.0
+    """The share by which an assignment must be better than displacing no job."""
     interval_s: float = 0.0
+    """Seconds between two searches, in which only free GPUs are handed out; 0: search at every decision."""
     model: BetaModel | None = None
+    """A progress model that was trained offline; None: the prior, until enough jobs have ended."""
     learn: bool = True
+    """Whether to train the model on jobs that have ended."""
 
     name = "ones"
     resizes = True

@@ -25,19 +25,26 @@ class Optimus(RoundBased):
     every job and then the largest marginal gain per dominant resource (4.1), even placement on the fewest nodes (4.2). Ours:
     the speed of jobs without servers (`beamer.gpu.predictors.all_reduce`), `patience_s`, `servers_per_gpu`, and what happens
     between rounds (`beamer.gpu.round_based`).
-
-    interval_s: between rounds. patience_s: after a round, until the next for a job that has arrived since and does not fit; the
-    published scheduler lets it wait for the interval (infinite), which is worse for waiting jobs.
-    threshold: a job counts as converged when an epoch's predicted drop is below this part of its largest loss; it is never
-    expected to take more iterations than were requested. 0: every job runs for as many as it requested.
-    servers_per_gpu: the most servers of a job, by the most GPUs that it can have; without a bound, a speed model that predicts
-    no harm from servers takes all cores. Where servers ask for no cores, nothing else bounds them: by the GPUs that it has.
     """
 
     interval_s: float = 600.0
+    """Seconds between rounds."""
     patience_s: float = 60.0
+    """Seconds after a round until the next, for a job that has arrived since and does not fit.
+
+    The published scheduler lets it wait for the interval (infinite), which is worse for waiting jobs.
+    """
     threshold: float = 0.002
+    """A job counts as converged when an epoch's predicted drop is below this part of its largest loss.
+
+    It is never expected to take more iterations than were requested. 0: every job runs for as many as it requested.
+    """
     servers_per_gpu: float = 2.0
+    """The most servers of a job for each GPU that it can have at most.
+
+    Without a bound, a speed model that predicts no harm from servers takes all cores. Where servers ask for no cores, nothing
+    else bounds them: it is for each GPU that the job has.
+    """
 
     name = "optimus"
 

@@ -50,19 +50,21 @@ class PolluxState:
 
 @dataclass(frozen=True)
 class Pollux(GpuPolicy[PolluxState]):
-    """Maximise the power mean of speed-ups; between two decisions everything stays.
-
-    p: the mean's exponent: 1 is the cluster's sum, the smaller, the fairer. growth: times the GPUs that a job ever had which it
-    may have next. apart: whether jobs on several nodes share none with each other (interference avoidance).
-    batch_change_gain: share by which another batch size must be better, a restart included, before a job that stays changes its
-    own, unless that is stated to take no time.
-    """
+    """Maximise the power mean of speed-ups; between two decisions everything stays."""
 
     interval_s: float = 60.0
+    """Seconds between two decisions."""
     p: float = -1.0
+    """The mean's exponent: 1 is the cluster's sum; the smaller, the fairer."""
     growth: int = 2
+    """How many times the GPUs that it ever had a job may have next."""
     apart: bool = True
+    """Whether jobs on several nodes share none with each other (interference avoidance)."""
     batch_change_gain: float = 0.05
+    """The share by which another batch size must be better before a job that stays changes its own.
+
+    The gain counts after a restart, unless the change is stated to take no time.
+    """
 
     name = "pollux"
     resizes = True
