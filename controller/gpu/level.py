@@ -165,7 +165,7 @@ class GpuLevel:
         if isinstance(event, StudyRegistered | StudyEnded):
             self.engines.renew()
 
-    # What engines report.
+    # The following methods take in what engines report.
 
     def engine_joined(self, study: str, hello: EngineHello) -> bool:
         """Take in that an engine serves a study from now on; return whether its run was known.

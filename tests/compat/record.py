@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 import beamer
 import beamer.gpu.events
-import beamer.network.events  # whose events are known then
+import beamer.network.events  # The import makes its events known.
 from beamer.client import Client
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.supervisor import control, messages, store

@@ -98,7 +98,7 @@ class CountingAgent(PeerTasks):
             async for text in socket:
                 generation = json.loads(text).get("generation")
                 if generation is None:
-                    continue  # what a controller says of itself, from version 2 of the protocol on
+                    continue  # From version 2 of the protocol on a controller says this of itself.
                 connection.accept()
                 await socket.send(Applied(generation=generation, changes=0).model_dump_json())
         finally:

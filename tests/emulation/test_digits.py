@@ -38,7 +38,7 @@ def test_ranks_train_to_the_end_in_their_classes(tmp_path: Path) -> None:
         with emulated_run(RunConfig(DIGITS, "beamer", gpu_policy="fifo"), keep_logs=tmp_path / "logs") as run:
             run.start_studies()
             outcome = JointOutcome("fifo", "beamer", scenario, run.finish_studies(RUN_PATIENCE_S), simulated)
-        return outcome, outcome.findings  # that packets travelled in their classes, too
+        return outcome, outcome.findings  # The findings also say whether packets travelled in their classes.
 
     outcome = until_valid(emulate)
     assert {job.key: job.status for job in outcome.run.jobs} == {job.key: job.status for job in simulated.jobs}

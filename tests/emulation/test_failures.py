@@ -95,7 +95,7 @@ def test_agents_killed_mid_run(lasting_run: EmulatedRun, lasting: Scenario, tmp_
 def test_forwards_with_the_controller_dead_for_longer_than_the_neighbour_timeout(run: EmulatedRun, small: Scenario) -> None:
     for host in small.fabric.host:
         run.execute("sysctl", "-qw", f"net.ipv4.neigh.{host}-eth0.base_reachable_time_ms={REACHABLE_MS}", host=host)
-        _forget(run, host)  # what was resolved before keeps the time-out that it began with
+        _forget(run, host)  # An address that was resolved before keeps its first time-out.
     with ExitStack() as servers:
         for host in small.fabric.host:
             servers.enter_context(_beside(run, host, sys.executable, "-c", SERVER))

@@ -32,7 +32,7 @@ TEST_S = 120  # of a unit test on a mutant
 LONG_TEST_S = 300  # as in `pyproject.toml`
 SPARE_S = 60  # beyond a test's time, to collect or to end
 MEMORY_BYTES = 12 << 30
-SHAPES = tuple(f"topologies.{path.stem}" for path in (ROOT / "topologies").glob("*.py"))  # which are found by entry points
+SHAPES = tuple(f"topologies.{path.stem}" for path in (ROOT / "topologies").glob("*.py"))  # Entry points name these modules.
 _MODULE = re.compile(rf"\b(?:beamer|{'|'.join(PACKAGES)}|eval)(?:\.\w+)*")
 
 

@@ -408,7 +408,7 @@ def test_two_that_change_places(behind_a_switch: MakeBench) -> None:
     time.sleep(2)
     one.read(), two.read()
     waits_s, rounds = 0.5, 10
-    most_again = 2 * 2 * rounds  # who waits for longer than TCP's time-out sends a packet again, with or without a change
+    most_again = 2 * 2 * rounds  # Who waits for longer than TCP's time-out sends again, with or without a change.
 
     def measure() -> tuple[tuple[Reading, Reading], list[str]]:
         for _ in range(rounds):
@@ -438,7 +438,7 @@ def test_one_that_stood_still_goes_on_soon_once_it_is_promoted(behind_a_switch: 
     starved = Iterating(bench, 6001, 300_000, 0.02)
     first, second = (Iterating(bench, port, 1_000_000, 0.05) for port in (6002, 6003))  # together they leave next to nothing
     changing.to({first: 1, second: 2, starved: 0})
-    eventually(lambda: starved.done >= 5 and first.done > 0)  # what it has sent unmarked has left
+    eventually(lambda: starved.done >= 5 and first.done > 0)  # Its packets without a mark have left.
     waited_s = []
     for stands_s in standing_s:
         changing.to({first: 1, second: 2, starved: 5})

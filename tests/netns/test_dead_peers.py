@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.alone]
 SWITCH = FABRIC.switches[0]
 PEERS_PER_S = 60
 CHANGES = 20  # of a switch's controller, one after the other
-# What a turn costs that a dead peer has taken, and the wait for the next one, each at most once.
+# A turn that a dead peer has taken costs one pause, and so does the wait for the next turn, each at most once.
 PAUSES_S = 2 * SERVE_AGAIN_S
 
 DEAD_PEERS = """

@@ -104,7 +104,7 @@ def test_the_documented_commands_do_what_they_say(site: Site) -> None:
     until(lambda: site.health()["switches"]["installed"] == 1)
     assert site.lab.flows("l1")
 
-    site.lab.run("ovs-vsctl", "set-controller", "l2", "ssl:127.0.0.1:6653")  # which shows the certificate of l1
+    site.lab.run("ovs-vsctl", "set-controller", "l2", "ssl:127.0.0.1:6653")  # The switch l2 shows the certificate of l1.
     until(lambda: "its certificate is for" in site.log("controller"))
     assert site.health()["switches"]["installed"] == 1
     assert not site.lab.flows("l2")

@@ -177,9 +177,9 @@ def test_a_change_of_class_loses_no_packet_and_the_old_rule_keeps_its_count(tmp_
                 assert {x.final for x in pairs if x.klass == 5} == {False}
                 arrived = seen[codepoint(2)] + seen[codepoint(5)]
                 in_rules = total(pairs, 2) + total(pairs, 5)
-                assert seen[0] > 250_000  # what was sent before anybody registered it
+                assert seen[0] > 250_000  # These bytes were sent before anybody registered the job.
                 assert set(seen) == {0, codepoint(2), codepoint(5)}
-                assert in_rules == pytest.approx(arrived, rel=0.03)  # what is under way while a rule appears
+                assert in_rules == pytest.approx(arrived, rel=0.03)  # Some packets are under way while a rule appears.
                 assert total(pairs, 5) == pytest.approx(seen[codepoint(5)], rel=0.01)
                 # Both directions are of the job's class.
                 assert any(x.klass == 5 and (x.src, x.dst) == (RIGHT.name, LEFT.name) and x.sent_packets for x in pairs)

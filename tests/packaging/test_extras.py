@@ -127,7 +127,7 @@ def test_its_commands_run_and_others_name_theirs(environment: Environment, tmp_p
     for ((program, *name), command), (code, out, err) in zip(COMMANDS.items(), shown, strict=True):
         if command.extra in included(environment.extra):
             assert (code, err) == (0, ""), out
-        elif code or environment.extra is None:  # what another extra needs may happen to be enough for its help
+        elif code or environment.extra is None:  # The packages of another extra may suffice for the help.
             line = rf"{program}: {name[0] if name else program} needs packages that are not installed \(\w+\); install them: "
             assert code == 2
             assert re.fullmatch(line + re.escape(f"pip install '{DISTRIBUTION}[{command.extra}]'") + "\n", err)
@@ -218,7 +218,7 @@ def use_gpu_scheduling(environment: Environment, tmp_path: Path) -> None:
 
 
 def use_controller(environment: Environment, tmp_path: Path) -> None:
-    start_controller(environment, tmp_path, "--policy=fifo")  # which needs no compiled kernels
+    start_controller(environment, tmp_path, "--policy=fifo")  # This policy needs no compiled kernels.
 
 
 def start_controller(environment: Environment, tmp_path: Path, *more: str) -> None:

@@ -141,7 +141,7 @@ def test_a_killed_supervisor_takes_its_ranks_along(site: Site, group: str) -> No
     site.release("job")
     site.until_state(engine, "job", RunState.FINISHED)
     taken = [json.loads(line) for line in trace.read_text().splitlines()]
-    kept = {step["iteration"]: step["digest"] for step in taken}  # what was lost is taken again
+    kept = {step["iteration"]: step["digest"] for step in taken}  # A step that was lost is taken again.
     assert [kept[i] for i in range(1, 401)] == undisturbed(Options(iterations=400), [2] * 400)
 
 

@@ -16,7 +16,7 @@ from tests.support.tiers import long
 __all__ = ["command"]  # the fixture
 
 PATIENCE_S = 240.0
-# What one configuration of a search does, by its name; the others train.
+# The configuration of that name does the following; the others train.
 FLAWED = """
 import json, os, runpy, sys, time
 name = sys.argv.pop(1)

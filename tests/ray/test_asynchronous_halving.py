@@ -14,7 +14,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from beamer.studies.asynchronous_halving import AsynchronousHalving, RungArrival
 
-TRIALS = 40  # that come to the rung of a drawn search, one after another
+TRIALS = 40  # So many trials come to the rung of a drawn search, one after another.
 SEARCHES = 250
 
 

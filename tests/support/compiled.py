@@ -10,7 +10,7 @@ from beamer.network.policies import network_policy
 from beamer.sim import simulate
 from beamer.workloads.scenario import load, shipped
 
-POLICIES = ("fair", "sebf", "beamer")  # what each other one orders by takes the same kernels
+POLICIES = ("fair", "sebf", "beamer")  # All others take the same kernels.
 
 
 def main() -> None:

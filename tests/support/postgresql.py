@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from beamer.errors import PlatformError
 
-USER = "postgres"  # which Debian's package makes; the server refuses to run as root
+USER = "postgres"  # Debian's package makes this user; the server refuses to run as root.
 PATIENCE_S = 60.0
 
 

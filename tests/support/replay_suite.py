@@ -75,7 +75,7 @@ def audit(trace: Trace, rate_bps: float, policy: NetworkPolicy[Any], allocator: 
             arriving.append(to_come.pop())
         network.start(arriving)
         running += arriving
-        if arriving:  # what the policy sees of them is their release, which comes next
+        if arriving:  # The policy sees the release of these coflows, which comes next.
             network.arrange(Arrangement(np.array(running, np.int64), np.zeros(len(running), np.int64)))
             fresh, rates = False, np.zeros(len(block.size))
         elif happened or now >= wake_s:

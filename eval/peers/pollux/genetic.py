@@ -159,7 +159,7 @@ def fronts(values: Array) -> list[list[int]]:
         beaten = of_front.sum(axis=0)
         freed = np.flatnonzero((left > 0) & (left == beaten))
         left = left - beaten
-        last = len(front) - 1 - of_front[::-1, freed].argmax(axis=0)  # who of the front frees it: its last that dominates it
+        last = len(front) - 1 - of_front[::-1, freed].argmax(axis=0)  # The last of the front that dominates it frees it.
         front = freed[np.lexsort((freed, last))]
         found.append(front.tolist())
     return found

@@ -61,7 +61,7 @@ def search(client: Client, name: str) -> str:
 def test_a_refused_study_delays_no_good_job(
     beamer: FakeBeamer, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 10 * PATIENCE_S)  # what waits for it does not come
+    monkeypatch.setattr(outbox, "FIRST_PAUSE_S", 10 * PATIENCE_S)  # A request that waits for the pause does not come.
     asked: list[str] = []
 
     def answer(method: str, path: str) -> tuple[int, Any]:

@@ -305,7 +305,7 @@ def test_an_assignment_that_is_wrong_is_answered_under_its_number_and_the_one_be
         controller.send('{"generation": 2, "ports": [{"interface": "data"}]}')
         refused = controller.wait(Applied, lambda m: m.generation == 2, after)
         assert "rate_bps" in (refused.error or "")
-        eventually(lambda: len(enforcer.attempts) > tried + 2)  # what could not be applied yet is still tried
+        eventually(lambda: len(enforcer.attempts) > tried + 2)  # The agent goes on trying to apply it.
     assert {generation for generation, _ in enforcer.attempts} == {1}
 
 

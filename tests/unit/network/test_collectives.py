@@ -84,7 +84,7 @@ def test_halving_doubling_sends_as_many_bytes_as_a_ring(count: int) -> None:
 
 
 def test_halving_leaves_every_rank_a_different_part_of_the_sum() -> None:
-    held = {rank: {rank} for rank in range(10, 18)}  # whose gradients a rank's part has summed
+    held = {rank: {rank} for rank in range(10, 18)}  # By rank, the ranks whose gradients its part has summed are listed.
     for phase in phases(workers(8, "halving-doubling"))[:3]:
         held = {t.dst_rank: held[t.dst_rank] | held[t.src_rank] for t in phase}
     assert all(ranks == set(range(10, 18)) for ranks in held.values())

@@ -248,7 +248,7 @@ def test_a_search_of_0_1_0_gives_programs_the_numbers_that_it_began_with(tmp_pat
         path = tmp_path / "dir" / "search"
         written = json.loads(path.read_text())
         del written["names"]
-        written["content"]["timeout_s"] = 1e9  # which had no bound
+        written["content"]["timeout_s"] = 1e9  # This field had no bound then.
         path.write_text(json.dumps(written))
         again = directory.named(with_values("1.0e-4", "0.10", "true"))
         assert [trial.values["lr"] for trial in again.trials] == ["0.0001", "0.1", "True"]

@@ -274,7 +274,7 @@ COUNTER = {"klass": 0, "sent_bytes": 1, "sent_packets": 1, "dropped_packets": 0,
 def test_what_no_host_can_report_is_refused_in_words(message: object, field: str) -> None:
     async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
         async with connect_as("h1", additional_headers=OF_TODAY) as connection:
-            await connection.recv()  # what is taken of reports
+            await connection.recv()  # The first message says how much is taken of reports.
             await joined(connection)
             await connection.send(json.dumps(message))
             code, reason = await closed(connection)

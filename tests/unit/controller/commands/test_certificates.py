@@ -130,7 +130,7 @@ def test_what_is_not_as_it_was_made_is_named_and_nothing_is_written(
     spoil: Callable[[Path], None], certs: Run, tmp_path: Path
 ) -> None:
     certs()
-    (tmp_path / "d" / "switch-s1.pem").unlink()  # which would be made, if anything were
+    (tmp_path / "d" / "switch-s1.pem").unlink()  # It would be made, if anything were.
     (tmp_path / "d" / "switch-s1-key.pem").unlink()
     spoil(tmp_path / "d")
     before = content(tmp_path / "d")

@@ -106,7 +106,7 @@ def test_an_address_that_others_reach_needs_credentials(
     assert f"--{option}: got {address!r}" in said
     needed = ["tls-cert", "tls-key", "tls-ca", *(["token-key"] if option == "http" else [])]
     assert all(f"--{name}" in said for name in (*needed, "insecure"))
-    del files[needed[-1]]  # what is half given is not enough either
+    del files[needed[-1]]  # Half of them is not enough either.
     assert "expected" in refused(arguments(fabric, **{option: address}, **files))
 
 

@@ -263,7 +263,7 @@ def test_bad_input_names_field_value_and_expectation(scene: Scene) -> None:
         assert error["field"] == "reason"
         for pid in (0, 1, -5, 2**23):
             assert (await api.refused(422, f"{TRIAL}/workers/0", {"pid": pid}))["field"] == "pid"
-        # What a container's first process says of itself.
+        # A container's first process says this of itself.
         error = await api.refused(422, f"{TRIAL}/workers/0", {"pid": 1, "start": 5, "namespace": 4026531836})
         assert "attach through the agent" in error["expected"]
         await api.refused(422, f"{TRIAL}/workers/first", {"pid": 9})

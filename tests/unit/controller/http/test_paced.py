@@ -231,7 +231,7 @@ def test_an_agent_that_takes_no_answers_is_not_read_on(controller: Served) -> No
     with upgraded(controller) as peer:
         peer.settimeout(1)
         sent, most = 0, 1 << 27
-        with suppress(TimeoutError, ConnectionError):  # what is sent is not read, or the connection has ended
+        with suppress(TimeoutError, ConnectionError):  # Either the frames are not read, or the connection has ended.
             while sent < most:
                 sent += peer.send(frame(PING, bytes(125)) * 1000)
         assert sent < most

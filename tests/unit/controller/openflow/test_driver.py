@@ -301,7 +301,7 @@ def test_a_switch_is_connected_to_a_follower_and_left_as_it_is_until_this_one_le
         await b.until(lambda: driver.connected == {"s1"})
         expired = next(key for key in switch.entries if key[0] == 1 and key[1] >= 1000)
         switch.entries[expired].sent_bytes = 1000
-        switch.expire(expired)  # which it tells everybody who is connected
+        switch.expire(expired)  # The switch tells everybody who is connected.
         await asyncio.sleep(0.1)
         assert (switch.mods, switch.term, connection.done()) == ([], 1, False)
         driver.lead(events.append, lambda: JournalInMemory(2))

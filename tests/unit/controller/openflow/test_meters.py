@@ -70,7 +70,7 @@ def test_a_meter_never_exceeds_its_cap_unless_that_is_less_than_a_meter_can_be(c
 
 def test_a_meter_comes_before_its_rules_follows_its_cap_and_goes_with_the_plan() -> None:
     async def scenario() -> None:
-        switch = FakeSwitch(dpid=1, meters={FOREIGN.id: FOREIGN})  # which refuses rules whose meter it does not have
+        switch = FakeSwitch(dpid=1, meters={FOREIGN.id: FOREIGN})  # It refuses rules whose meter it does not have.
         async with bench() as b:
             b.driver.install(1, [job({LEFT.name: 3_000_000})])
             b.connect(switch)

@@ -208,7 +208,7 @@ def test_the_policies_of_both_run_and_a_second_start_reuses_them(
     assert one_by_one > 1
     assert ratio(outcome.figures, rows["fifo", False, "nothing"], base, "mean_s").mean < one_by_one
     shown = capsys.readouterr().out
-    assert "true end, batch size by the policy" not in shown  # what it knows and the sizes have columns of their own
+    assert "true end, batch size by the policy" not in shown  # These two have columns of their own.
     for word in ("theirs", "ours", "true end", "nothing", "restarts per job"):
         assert word in shown
     # random numbers are drawn by the peer's Pollux alone, so that its second seed alone is another run
@@ -434,5 +434,5 @@ def test_its_own_tiresias_runs_in_its_checkout_as_without_us(tmp_path: Path) -> 
     from rich.console import Console
 
     runs = PeerRuns(PolluxPeer(), PolluxPeer().find(Path(POLLUX)), Path(PYTHON), tmp_path)
-    # what `simulator.py workloads/workload-1.csv --policy tiresias` prints
+    # `simulator.py workloads/workload-1.csv --policy tiresias` prints this mean.
     assert runs.all([run], 1, Console(quiet=True))[run].figures.mean_s == 2473.65

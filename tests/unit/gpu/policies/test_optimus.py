@@ -109,7 +109,7 @@ def test_without_measurements_speed_is_taken_as_linear() -> None:
 
 
 def test_asynchronous_jobs_are_judged_by_their_own_form() -> None:
-    # what a step of all workers takes: (t0 + t1 w/p + t2 w + t3 p) / w has its floor at t2
+    # A step of all workers takes (t0 + t1 w/p + t2 w + t3 p) / w, which has its floor at t2.
     made = job("j", asynchronous=True, max_gpus=4)
     speeds = tuple(Speed(w, 1, p, 1, (1.0 + 2.0 * w / p) / w) for w, p in SHAPES)
     workers, servers = sizes(decided(Optimus(), WIDE, replace(made, speeds=speeds)))["j"]

@@ -32,7 +32,7 @@ def test_without_gradients_or_rates_the_batch_stays(gpus: int) -> None:
 
 def test_learning_rates_say_how_far_it_grows() -> None:
     assert [batch(job(**RATES), gpus) for gpus in (1, 2, 8)] == [64, 128, 256]
-    assert batch(job(**RATES), 8, cautious=False) == 64  # which knows nothing of rates
+    assert batch(job(**RATES), 8, cautious=False) == 64  # Without caution learning rates do not count.
 
 
 def test_gradients_count_more_than_rates() -> None:

@@ -150,7 +150,7 @@ def test_rates_are_kept_up_to_date(name: str, seed: int) -> None:
 
     def observe(network: FluidNetwork, arrangement: Arrangement, changed: bool) -> None:
         nonlocal seen
-        if changed or allocator.name != "madd":  # whose rates stand until then
+        if changed or allocator.name != "madd":  # The rates of MADD stand until something changes.
             same(network, arrangement, allocate, capacity)
             seen += 1
 

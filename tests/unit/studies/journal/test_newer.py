@@ -37,7 +37,7 @@ def _url(file: Path) -> str:
 
 def _content(file: Path) -> list[str]:
     with closing(sqlite3.connect(file)) as database:
-        return [line for line in database.iterdump() if '"head"' not in line]  # which counts writers
+        return [line for line in database.iterdump() if '"head"' not in line]  # The table `head` counts writers.
 
 
 @pytest.fixture

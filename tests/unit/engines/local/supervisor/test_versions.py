@@ -171,7 +171,7 @@ def test_a_node_whose_program_speaks_version_1_is_asked_by_its_own_command(
     asked: list[str] = []
 
     def run(command: list[str], timeout_s: float) -> str:
-        remote = shlex.split(command[-1])  # what ssh is handed
+        remote = shlex.split(command[-1])  # The last argument is handed to ssh.
         asked.append(remote[remote.index("beamer.engines.local.supervisor.control") + 2])
         if "protocol" in json.loads(asked[-1]):
             raise control.Unreachable("python ... exited with 1: status.protocol: got 2, expected a field of GetStatus")
