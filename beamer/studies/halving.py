@@ -28,7 +28,8 @@ class Halving:
     next rung has jobs. A trial arrives at the end of its rung with a loss and waits for its verdict.
 
     A loss that is not finite is the worst, negative infinity too: it comes from a division by zero or an overflow, not from a
-    model that fits better than all others. Of equal losses the first to arrive is the better.
+    model that fits better than all others. Of equal losses the first to arrive is the better. As long as trials are missing in
+    a rung that not all survive, and none has come with a finite loss, nobody is judged there.
     """
 
     def __init__(self, rungs: Sequence[Rung]) -> None:
@@ -75,6 +76,13 @@ class Halving:
         """Say whether all trials of a rung have arrived at its end or left."""
         return len(self._losses[rung]) == self.size(rung)
 
+    def judges_nothing(self, rung: int) -> bool:
+        """Say whether a rung is over in which some go no further, and no trial has come to its end with a finite loss."""
+        return rung + 1 < len(self.rungs) and self.is_over(rung) and self._knows_nothing(rung)
+
+    def _knows_nothing(self, rung: int) -> bool:
+        return self.size(rung) > self.rungs[rung + 1].trials and not any(map(isfinite, self._losses[rung].values()))
+
     def survivors(self, rung: int) -> list[str]:
         """Return the trials that were promoted at the end of a rung, the best first."""
         return [trial for trial in self._ranked(rung) if trial in self._promoted[rung]]
@@ -120,6 +128,8 @@ class Halving:
         for rung in range(first, len(self.rungs) - 1):
             keep = self.rungs[rung + 1].trials
             missing = self.size(rung) - len(self._losses[rung])
+            if missing and self._knows_nothing(rung):
+                continue
             for better, trial in enumerate(self._ranked(rung)):
                 # Trials that were certain before better ones joined may have filled the rung.
                 is_full = self._entered[rung + 1] >= keep

@@ -100,12 +100,23 @@ def _json(line: PrintedLine) -> Mapping[str, Any] | None:
         raise _unparsed(InputError("a line of progress", line.shown, f"at most {MAX_LINE} bytes"), line.head + line.text)
     try:
         try:
-            values = json.loads(line.text)
+            values = json.loads(line.text, object_pairs_hook=_unique)
         except ValueError:
-            values = json.loads(as_json(line.text))
+            values = json.loads(as_json(line.text), object_pairs_hook=_unique)
+    except InputError as error:
+        raise _unparsed(error, line.text) from error
     except (ValueError, RecursionError) as error:
         raise _unparsed(InputError("a line of progress", line.shown, f"JSON such as {EXAMPLE}"), line.text) from error
     return values if isinstance(values, dict) else None  # The line begins with a brace, and may still be no object.
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError("a line of progress", shortened(json.dumps(twice), MAX_SHOWN), "each key once")
+    return values
 
 
 def _found(text: str, pattern: ProgressPattern) -> Mapping[str, Any] | None:
@@ -158,8 +169,9 @@ def _line(values: Mapping[str, Any]) -> ProgressLine:
 def _required(values: Mapping[str, Any], name: str) -> float:
     read = _number(values.get(name))
     if read is None:
-        shown = values.get(name) if name in values else f"a line without it: {shortened(json.dumps(values), MAX_SHOWN)}"
-        raise InputError(name, shown, f"a number, as in {EXAMPLE}")
+        if name not in values:
+            raise InputError("a line of progress", shortened(json.dumps(values), MAX_SHOWN), f"{name}, as in {EXAMPLE}")
+        raise InputError(name, values.get(name), f"a number, as in {EXAMPLE}")
     return read
 
 

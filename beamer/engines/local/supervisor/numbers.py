@@ -1,8 +1,8 @@
 """Numbers as programs print them: Python, C, NumPy, PyTorch, YAML; what is none of them is never read as another number.
 
-    0.5  1e-4  .5  1_000  nan  NaN  -inf  Infinity  .nan  -.inf  Decimal('0.5')  np.float32(0.5)  array(0.5)  tensor(0.5)
+    0.5  1e-4  .5  1_000  nan  NaN  -inf  Infinity  .nan  -.inf  1.#IND  Decimal('0.5')  np.float32(0.5)  tensor(0.5)
 
-`1,234.5` is refused: in one country it is a number, in another a list of two.
+`1,234.5` is refused: in one country it is a number, in another a list of two. So are `0,5`, `1'234`, `1.5k` and `1d-5`.
 """
 
 import re
@@ -13,14 +13,31 @@ _WRAPPED = re.compile(
     r"""(?:(?:np|numpy|torch|decimal)\.)?(?:u?int\d*|b?float\d*|Decimal|array|tensor)\(\s*["']?([^"'(),\s]+)["']?\s*[,)].*"""
 )
 _YAML = re.compile(r"([+-]?)\.(inf|Inf|INF|nan|NaN|NAN)")
+_MICROSOFT = re.compile(r"([+-]?)1\.#(INF|IND|QNAN|SNAN)0*")
 _NOT_DIGITS = re.compile(
-    r"(?<![\w.])(?:[+-]?\.?(?:nan|inf(?:inity)?)|[+-](?:\d++(?:\.\d*+)?|\.\d++)(?:e[+-]?\d++)?)(?![\w.])", re.IGNORECASE
+    r"(?<![\w.])(?:[+-]?\.?(?:nan|inf(?:inity)?)|n/a|none|null|[+-](?:\d++(?:\.\d*+)?|\.\d++)(?:e[+-]?\d++)?)(?![\w.])",
+    re.IGNORECASE,
 )
-"""Numbers that a pattern which asks for digits does not find: signed ones, and those that are not finite."""
+"""What a pattern that asks for digits does not find: signed numbers, those that are not finite, and words for none."""
 _STRING_OR_TOKEN = re.compile(r'"(?:[^"\\]|\\.?)*+"?|[^\s{}\[\],:"]++', re.DOTALL)
-_EXPONENT = re.compile(r"[eE][+-]?\d+")
-_THOUSANDS_AFTER = re.compile(r",\d{3}(?!\d)")
-_THOUSANDS_BEFORE = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})*,\Z")
+_AFTER = re.compile(
+    r"""(?:[_'’]\d+)+(?:\.[\d_]*+)?(?:[eE][+-]?\d+)?  # 1_234.5  1'234
+    |[eEdD][+-]?\d+                       # 1e-05  1d-5
+    |,(?:\d{3}(?!\d)|\d+(?![\d.,]))       # 1,234  0,5
+    |(?<=\d\.)\#[A-Z]+\d*                 # 1.#IND
+    |(?<=0)[xX][\da-fA-F.]+(?:[pP][+-]?\d+)?
+    |[kMGT](?!\w)""",
+    re.VERBOSE,
+)
+"""What goes on a number of which a pattern has taken the beginning."""
+_BEFORE = re.compile(
+    r"""(?:(?<![\w.,'’])[+-]?\d{1,3}(?:,\d{3})*,        # 1,234
+    |(?<![\w.])[+-]?\d+(?:[_'’]\d+)*[_'’]               # 1_234
+    |(?<![\w.])[+-]?\d+(?:\.\d*)?[eE][+-]?              # 1e3
+    |(?<![\w.])[+-])\Z""",
+    re.VERBOSE,
+)
+"""What comes first of a number of which a pattern has taken the end."""
 PLACEHOLDERS = ("0.0", "0.0000", "0.000", "0.000000")
 """Digits as programs print them, and patterns ask for them, in place of numbers that are signed or not finite."""
 _LONGEST = 100
@@ -34,6 +51,8 @@ def number(text: str) -> float | None:
         shown = wrapped[1]
     if yaml := _YAML.fullmatch(shown):
         shown = yaml[1] + yaml[2]
+    elif microsoft := _MICROSOFT.fullmatch(shown):
+        shown = microsoft[1] + ("inf" if microsoft[2] == "INF" else "nan")
     try:
         return float(shown)
     except ValueError:
@@ -55,12 +74,12 @@ def _token(text: str) -> str:
 
 
 def is_beyond_digits(text: str) -> bool:
-    """Say whether a line holds a number that is signed or not finite."""
+    """Say whether a line holds a number that is signed or not finite, or a word for none."""
     return _NOT_DIGITS.search(text) is not None
 
 
 def in_digits(text: str, digits: str) -> tuple[str, dict[int, str]]:
-    """Return a line with digits for each number that is signed or not finite, and these, by where their digits begin.
+    """Return a line with digits for each number that is signed or not finite, or a word for none, and these, by where they begin.
 
     A pattern that says `[\\d.]+` finds no NaN, and the line would count as none.
     """
@@ -76,17 +95,17 @@ def in_digits(text: str, digits: str) -> tuple[str, dict[int, str]]:
 
 
 def whole(line: str, part: tuple[int, int], match: tuple[int, int]) -> str:
-    """Return the number of which a pattern has taken a part: with its exponent, and with what is parted from it by commas.
+    """Return the number of which a pattern has taken a part: with its exponent, and with groups of digits that are parted from it.
 
     part, match: where the part begins and ends in the line, and where all that the pattern has found does. What the pattern
     itself finds beside the part, it means to be beside it.
     """
     start, end = part
-    if end == match[1] and (exponent := _EXPONENT.match(line, end)):
-        end = exponent.end()
-    elif end == match[1] and line[start:end].lstrip("+-").isdigit() and (more := _THOUSANDS_AFTER.match(line, end)):
-        end = more.end()
-    if start == match[0] and line[start : start + 3].isdigit() and not line[start + 3 : start + 4].isdigit():
-        before = _THOUSANDS_BEFORE.search(line[max(start - _LONGEST, 0) : start])
-        start -= len(before[0]) if before else 0
+    is_listed = line[:start].endswith(",")
+    if end == match[1] and (more := _AFTER.match(line, end)):
+        is_number = more[0][0] != "," or (line[start:end].lstrip("+-").isdigit() and not is_listed)
+        end = more.end() if is_number else end
+    if start == match[0] and (before := _BEFORE.search(line[max(start - _LONGEST, 0) : start])):
+        is_number = before[0][-1] != "," or (line[start : start + 3].isdigit() and not line[start + 3 : start + 4].isdigit())
+        start -= len(before[0]) if is_number else 0
     return line[start:end]

@@ -43,8 +43,10 @@ def test_lines_of_json(text: str, line: ProgressLine | None) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"iteration": 3}', "loss: got .*a line without it.*expected a number, as in"),
-        ('{"loss": 3}', "iteration: got .*a line without it"),
+        ('{"iteration": 3}', 'a line of progress: got .*"iteration": 3.*, expected loss, as in'),
+        ('{"loss": 3}', 'a line of progress: got .*"loss": 3.*, expected iteration, as in'),
+        ('{"iteration": 3, "loss": 0.5, "loss": 0.1}', "a line of progress: got '\"loss\"', expected each key once"),
+        ('{"iteration": 3, "loss": nan, "of": {"a": 1, "a": 2}}', "expected each key once"),
         ('{"iteration": "many", "loss": 0.5}', "iteration: got 'many', expected a number"),
         ('{"iteration": Infinity, "loss": 0.5}', "iteration: got inf, expected a finite number"),
         (f'{{"iteration": {10**400}, "loss": 0.5}}', "iteration: got 1000"),
@@ -62,6 +64,13 @@ def test_what_looks_like_progress_and_is_none_is_named(text: str, message: str) 
 def test_a_pattern_that_finds_no_number_is_named() -> None:
     with pytest.raises(InputError, match="loss: got 'low', expected a number"):
         read("step 7 loss low", r"step (?P<iteration>\d+) loss (?P<loss>\w+)")
+
+
+@pytest.mark.parametrize(("shown", "step"), [("1_003/2_000", 1003.0), ("1e3/5e3", 1000.0), ("-1/20", -1.0), ("12/20", 12.0)])
+def test_a_pattern_finds_whole_steps(shown: str, step: float) -> None:
+    line = read(f"at {shown} - loss: 0.5", OF_DIGITS)
+    assert line is not None
+    assert line.step == step
 
 
 def test_other_json_is_not_meant_as_progress() -> None:
@@ -92,15 +101,16 @@ def test_lines_of_a_pattern() -> None:
     [
         ("0.5", 0.5), ("1e-4", 1e-4), (".5", 0.5), ("1_000", 1000.0), ("-Infinity", -inf), ("inf", inf), ("+.inf", inf),
         ("-.inf", -inf), ("Decimal('1E-4')", 1e-4), ("np.float32(0.5)", 0.5), ("numpy.int64(3)", 3.0), ("array(0.5)", 0.5),
-        ("tensor(0.5, device='cuda:0')", 0.5), ("\x1b[1m0.5\x1b[0m", 0.5),
+        ("1.#INF", inf), ("-1.#INF00", -inf), ("tensor(0.5, device='cuda:0')", 0.5), ("\x1b[1m0.5\x1b[0m", 0.5),
         ("1,234.5", None), ("n/a", None), ("85%", None), ("[0.5]", None), ("", None), ("array([1, 2])", None),
+        ("0,5", None), ("1'234.5", None), ("1d-5", None), ("1.5k", None), ("0x1.8p3", None),
     ],
 )  # fmt: skip
 def test_numbers_as_programs_print_them(text: str, value: float | None) -> None:
     assert number(text) == value
 
 
-@pytest.mark.parametrize("text", ["nan", "NaN", "-nan", ".nan", ".NaN", "np.float64(nan)", "tensor(nan)", "Decimal('NaN')"])
+@pytest.mark.parametrize("text", ["nan", "NaN", "-nan", ".nan", ".NaN", "np.float64(nan)", "tensor(nan)", "Decimal('NaN')", "1.#IND", "-1.#QNAN0"])
 def test_what_is_not_a_number_is_read_as_that(text: str) -> None:
     read_number = number(text)
     assert read_number is not None
@@ -125,6 +135,20 @@ def test_json_that_an_f_string_prints_is_read(loss: str) -> None:
         ("3/20 - loss: 1e-05", OF_DIGITS, 1e-5),
         ("3/20 - loss: 2.5E+3", OF_DIGITS, 2500.0),
         ("3/20 - loss: 1_000", OF_WORDS, 1000.0),
+        ("3/20 - loss: 1_000", OF_DIGITS, 1000.0),
+        ("3/20 - loss: 1_234.5e1 after 2 s", OF_DIGITS, 12345.0),
+        ("3/20 - loss: 1.#IND", OF_DIGITS, nan),
+        ("3/20 - loss: -1.#IND", OF_WORDS, nan),
+        ("3/20 - loss: 0.5, acc 1", OF_DIGITS, 0.5),
+        ("3/20 - loss: 0.5kB", OF_DIGITS, 0.5),
+        ("3/20 - loss: 0.5s", OF_DIGITS, 0.5),
+        ("3,1,7", r"^(?P<iteration>\d+),(?P<loss>[\d.]+)", 1.0),
+        ("3,0.5,0.75", r"^(?P<iteration>\d+),(?P<loss>[\d.]+)", 0.5),
+        ("3 0.5,0.75", r"^(?P<iteration>\d+) (?P<loss>[\d.]+)", 0.5),
+        ("epoch-3/20 - loss: 0.5", OF_DIGITS, 0.5),
+        ("epoch_3/20 - loss: 0.5", OF_DIGITS, 0.5),
+        ("v2e3/20 - loss: 0.5", OF_DIGITS, 0.5),
+        ("2026-11-3/20 - loss: 0.5", OF_DIGITS, 0.5),
     ],
 )
 def test_a_pattern_finds_whole_numbers(text: str, pattern: str, loss: float) -> None:
@@ -140,6 +164,13 @@ def test_a_pattern_finds_whole_numbers(text: str, pattern: str, loss: float) -> 
         ("3/20 - loss: 1,234.5", OF_WORDS, "loss: got '1,234.5', expected a number"),
         ("3/20 - loss: 1,234,567", OF_DIGITS, "loss: got '1,234', expected a number"),
         ("1,003/2,000 - loss: 0.5", OF_DIGITS, "iteration: got '1,003', expected a number"),
+        ("3/20 - loss: 0,4665", OF_DIGITS, "loss: got '0,4665', expected a number"),
+        ("3/20 - loss: 1'234.5", OF_DIGITS, "loss: got \"1'234.5\", expected a number"),
+        ("3/20 - loss: 1d-5", OF_DIGITS, "loss: got '1d-5', expected a number"),
+        ("3/20 - loss: 0x1.8p3", OF_DIGITS, "loss: got '0x1.8p3', expected a number"),
+        ("3/20 - loss: 1.5k", OF_DIGITS, "loss: got '1.5k', expected a number"),
+        ("3/20 - loss: n/a", OF_DIGITS, "loss: got 'n/a', expected a number"),
+        ("3/20 - loss: None", OF_DIGITS, "loss: got 'None', expected a number"),
         ("3/20 - loss: n/a", OF_WORDS, "loss: got 'n/a', expected a number"),
         ('{"iteration": 3, "loss": 1,234.5}', "", "expected JSON such as"),
         ('{"iteration": 3, "loss": "1,234.5"}', "", "loss: got '1,234.5', expected a number"),
