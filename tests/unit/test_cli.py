@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import beamer.cli
+import controller.cli
 import eval.__main__
 from beamer.errors import BeamerError, EmulationError, EngineError, InputError, PlatformError
 from beamer.lazy_commands import DISTRIBUTION, Command, errors_as_exit_codes
@@ -59,6 +60,15 @@ def _refused(done: "subprocess.CompletedProcess[str]", *parts: str) -> None:
     (line,) = done.stderr.strip().splitlines()
     for part in parts:
         assert part in line
+
+
+@pytest.mark.parametrize(("program", "option", "value", "expected"), [
+    ("beamer", "--seed", "1e3", "a whole number"), ("controller", "--grace", "abc", "a number"),
+])  # fmt: skip
+def test_an_option_says_what_it_expects(program: str, option: str, value: str, expected: str) -> None:
+    done = _beamer("schedule", option, value) if program == "beamer" else run_here(controller.cli.main, option, value)
+    assert done.returncode == 2
+    assert f"Invalid value for '{option}': got '{value}', expected {expected}" in done.stderr
 
 
 @pytest.mark.parametrize(("policy", "fit"), [("aalo", "greedy and madd do"), ("fifo-lm", "classes with unlimited queues does")])

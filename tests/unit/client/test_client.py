@@ -556,3 +556,17 @@ def test_refuses_a_url_that_cannot_be(url: str) -> None:
 def test_refuses_a_timeout_that_cannot_be() -> None:
     with pytest.raises(InputError, match="timeout_s"):
         Client(timeout_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"url": ["http://a", "http://b"]}, "url: got .*expected a text; those of several controllers are separated by commas"),
+        ({"url": 3}, "url: got 3"),
+        ({"token": b"x"}, "token: got .*expected a text"),
+        ({"timeout_s": "1"}, "timeout_s: got '1'"),
+    ],
+)
+def test_settings_of_a_wrong_kind_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Client(**arguments)

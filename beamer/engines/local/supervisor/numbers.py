@@ -79,7 +79,7 @@ def is_beyond_digits(text: str) -> bool:
 
 
 def in_digits(text: str, digits: str) -> tuple[str, dict[int, str]]:
-    """Return a line with digits for each number that is signed or not finite, or a word for none, and these, by where they begin.
+    """Return a line with digits for each number that is signed or not finite, or a word for none, and these, by where.
 
     A pattern that says `[\\d.]+` finds no NaN, and the line would count as none.
     """
@@ -95,7 +95,7 @@ def in_digits(text: str, digits: str) -> tuple[str, dict[int, str]]:
 
 
 def whole(line: str, part: tuple[int, int], match: tuple[int, int]) -> str:
-    """Return the number of which a pattern has taken a part: with its exponent, and with groups of digits that are parted from it.
+    """Return the number of which a pattern has taken a part: with its exponent and its groups of digits.
 
     part, match: where the part begins and ends in the line, and where all that the pattern has found does. What the pattern
     itself finds beside the part, it means to be beside it.
