@@ -17,9 +17,14 @@ from beamer.studies.model import Rung, TrialStatus, split_key, trial_key
 
 
 class Tuner(ABC):
-    """Judges the trials of a search. done: whether it waits for nothing any more."""
+    """Judges the trials of a search.
+
+    done: whether it waits for nothing any more. judges_nothing: the rung at whose end it would tell trials apart though none of
+    them has a finite loss; "" for none.
+    """
 
     done: bool = False
+    judges_nothing: str = ""
 
     @abstractmethod
     def judge(self, event: Event) -> Iterable[Event]:
@@ -69,6 +74,11 @@ class HalvingTuner(Tuner):
         self._losses: dict[str, float] = {}
         self._current: int | None = 0  # The tuner waits for the end of this rung; None means that no further rung begins.
         self._open: set[int] = set()  # later rungs that were begun early
+
+    @property
+    def judges_nothing(self) -> str:  # type: ignore[override]  # The value follows from those of the rungs.
+        """The first rung that is over without a finite loss, and that not all survive; "" for none."""
+        return next((rung.name for number, rung in enumerate(self.rungs) if self.halving.judges_nothing(number)), "")
 
     def judge(self, event: Event) -> Iterable[Event]:
         """Have new trials join the first rung, promote trials, kill the others, and seal rungs that no further trial enters."""

@@ -32,7 +32,7 @@ from beamer.gpu.remote import begin, by_controller, leave, run_of
 from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
-from beamer.schedule.report import document, lines, remarks, rows, table, unread
+from beamer.schedule.report import best_of, document, lines, remarks, rows, stopped_on_nothing, table
 from beamer.schedule.session import POLL_INTERVAL_S, SearchSession
 from beamer.schedule.stop_signals import StopSignals
 from beamer.studies.events import Event
@@ -123,8 +123,8 @@ class _Command:
         self.console = _Output(self.signals)
         self.errors = _Output(self.signals, stderr=True)
         self.session: SearchSession
-        # True: the search stopped as nothing was read of its configurations; some may have been read since.
-        self.is_unread = False
+        # True: the search stopped before a rung is judged on nothing; something may have been read since.
+        self.judges_nothing = False
 
     def run(self, stop: bool, kill: bool) -> None:
         """Run the search to its end, or until a signal; raises `typer.Exit` with the exit code unless that is 0.
@@ -196,14 +196,14 @@ class _Command:
         poll_s = self.search.poll_s or (POLL_INTERVAL_S if direct else REMOTE_POLL_INTERVAL_S)
         self.session.start(self.clock())
         wait = time.sleep if self.link is None else self.link.wait
-        while not self.session.done and not self.session.is_unread and not self.signals:
+        while not self.session.done and not self.session.judges_nothing and not self.signals:
             wake_s = self.session.step(self.clock())
             if self.link is not None:
                 self._follow(self.link)
             wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), MIN_WAIT_S), poll_s)
             if not self.signals and not self.session.done:
                 wait(wait_s)
-        self.is_unread = not self.signals and self.session.is_unread
+        self.judges_nothing = not self.signals and self.session.judges_nothing
 
     def _run_of(self, journal: Journal) -> str:
         """Return the run that was begun in the directory, or a new one. Raises `InputError`."""
@@ -317,17 +317,17 @@ class _Command:
         self.console.print(table(f"{self.search.name} under {policy}", found, bool(self.search.rungs)))
         for line in remarks(found):
             self.console.print(escape(line), highlight=False, soft_wrap=True)
-        if self.session.done and not statistics.reports:
-            nothing = "no line of any configuration was read as progress: none of them is the best"
-            self.errors.print(nothing, highlight=False, soft_wrap=True)
+        if self.session.done and best_of(found) is None and any(row.is_sound for row in found):
+            nothing = "ended with a finite loss" if statistics.reports else "printed a line that was read as progress"
+            self.errors.print(f"no configuration {nothing}: none of them is the best", highlight=False, soft_wrap=True)
         if self.json_file is not None:
             started_s = tracker.studies[self.search.name].registered_s if self.session.started else now
             figures = document(self.search, policy, found, statistics, started_s, now)
             self.json_file.write_text(json.dumps(figures, indent=2))
         if self.link is not None and self.link.refusal:
             raise typer.Exit(REFUSED)
-        if self.is_unread:
-            for line in unread(self.search, self.session.ledger, statistics):
+        if self.judges_nothing:
+            for line in stopped_on_nothing(self.search, self.session.ledger, statistics, found):
                 self.errors.print(escape(line), highlight=False, soft_wrap=True)
             raise typer.Exit(ALL_FAILED)
         if not self.session.done:

@@ -61,10 +61,10 @@ class SearchSession:
         self._run = run
         self._next_request_s = 0.0
         self._end_deadline_s: float | None = None
-        tuner: Tuner = HalvingTuner(search.name, search.rungs) if search.rungs else NoTuner()
+        self._tuner: Tuner = HalvingTuner(search.name, search.rungs) if search.rungs else NoTuner()
         counted = self._counted(past)
         self.driver = SearchDriver(
-            decider, engine, tuner, counted, write, self._on_event, self._is_over, limits=search.limits
+            decider, engine, self._tuner, counted, write, self._on_event, self._is_over, limits=search.limits
         )  # fmt: skip
         self.tracker, self.ledger, self.scheduler = self.driver.tracker, self.driver.ledger, self.driver.scheduler
         others = self.tracker.studies.keys() - {search.name}
@@ -90,11 +90,8 @@ class SearchSession:
         return job.request.iterations
 
     @property
-    def is_unread(self) -> bool:
-        """Whether a rung would be judged on nothing: configurations have come to its end, and no line of any was read.
-
-        Then nobody is promoted or killed, and nothing is started any more.
-        """
+    def _is_unread(self) -> bool:
+        """Whether configurations have come to the end of a rung that not all survive, and no line of any was read."""
         statistics = self.statistics
         judges = any(later.trials < rung.trials for rung, later in pairwise(self.search.rungs))
         if not judges or not statistics.unread or statistics.reports:
@@ -102,8 +99,16 @@ class SearchSession:
         left = statistics.counts.keys() - statistics.unread - statistics.ends.keys()
         return not left or len(statistics.unread) >= ENOUGH_UNREAD
 
+    @property
+    def judges_nothing(self) -> bool:
+        """Whether a rung would be judged on nothing: no line was read, or no configuration came to its end with a finite loss.
+
+        Then nobody is promoted or killed, and nothing is started any more.
+        """
+        return self._is_unread or bool(self._tuner.judges_nothing)
+
     def _is_over(self) -> bool:
-        return self._reached or self.is_unread
+        return self._reached or self.judges_nothing
 
     @property
     def _reached(self) -> bool:

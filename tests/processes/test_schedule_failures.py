@@ -40,7 +40,7 @@ elif name.startswith("text"):  # prints what the search does not read
     for i in range(1, 21):
         print(f"Epoch {i}/20 - loss: {1 / i:.3f}", flush=True)
     open(path, "w").close()
-elif name == "last":  # prints no number at its end
+elif name.startswith("last"):  # prints no number at its end
     lines(1, 19)
     print('{"iteration": 20, "loss": n/a}', flush=True)
     open(path, "w").close()
@@ -100,7 +100,7 @@ def test_a_program_that_never_comes_to_its_end_has_failed(command: ScheduleComma
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("other", "iteration: got 'a line without it"),
+        ("other", 'a line of progress: got \'{"step": 0, "loss": 1.0}\', expected iteration, as in'),
         *long(
             ("dict", "a line of progress: got \"{'iteration': 0, 'loss': 1.0}\", expected JSON such as"),
             ("far", "iteration: got 1000.0, expected 0 to 20, its target, and at most 5 beyond"),
@@ -138,11 +138,20 @@ def test_a_search_that_reads_nothing_stops_before_it_judges(command: ScheduleCom
     assert command.run("fifo").returncode == 1
 
 
+def test_a_rung_at_whose_end_no_loss_was_read_judges_nobody(command: ScheduleCommand) -> None:
+    flawed(command, "last1", "last2", "last3", rungs=RUNGS)
+    done = command.run("fifo")
+    assert done.returncode == 1, done.stderr
+    assert "judged on nothing: no configuration came to the end of rung0 with a finite loss" in done.stderr.replace("\n", " ")
+    assert {row["status"] for row in command.figures().values()} == {"waiting"}, "nobody is killed"
+    assert command.jobs() == []
+
+
 def test_a_search_without_rungs_that_reads_nothing_has_no_best(command: ScheduleCommand) -> None:
     flawed(command, "text1", "text2")
     done = command.run("fifo")
     assert done.returncode == 0, done.stderr
-    assert "no line of any configuration was read as progress: none of them is the best" in done.stderr
+    assert "no configuration printed a line that was read as progress: none of them is the best" in done.stderr
     assert json.loads((command.root / "figures.json").read_text())["best"] is None
 
 

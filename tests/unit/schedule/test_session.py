@@ -1,5 +1,6 @@
 """Searches on a simulated cluster: what survives the death of the command, what ends at the target, and what is counted."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -16,7 +17,7 @@ from beamer.gpu.model import Costs, Grant, Node, Report, Request
 from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.gpu.tuners import HalvingTuner
 from beamer.schedule.file import Search, parse
-from beamer.schedule.report import TrialRow, best_of, document, lines, ranked, remarks, rows, unread
+from beamer.schedule.report import TrialRow, best_of, document, lines, ranked, remarks, rows, stopped_on_nothing
 from beamer.schedule.session import ENOUGH_UNREAD, SearchSession
 from beamer.schedule.statistics import SearchStatistics, TrialCounts
 from beamer.studies.events import Event, StageRegistered, StageSealed, StudyEnded, TargetSet, TrialEnded, TrialRegistered
@@ -247,9 +248,9 @@ class Commands:
             lambda: self.engine.now,
         )
         session.start(self.engine.now)
-        while not session.done and not session.is_unread:
+        while not session.done and not session.judges_nothing:
             wake_s = session.step(self.engine.now)
-            if not session.done and (wake_s is None or wake_s > self.engine.now):
+            if not session.done and not session.judges_nothing and (wake_s is None or wake_s > self.engine.now):
                 self.engine.advance(min(self.engine.next_s(), float("inf") if wake_s is None else wake_s))
         return session
 
@@ -320,7 +321,7 @@ MUTE = Flaw(mute=True)
 def test_a_search_of_which_no_line_is_read_stops_before_a_rung_is_judged(policy: str) -> None:
     commands = flawed(halving(), dict.fromkeys(FLOORS, MUTE), policy)
     session = commands.life()
-    assert session.is_unread
+    assert session.judges_nothing
     assert not session.done
     assert len(session.statistics.unread) == ENOUGH_UNREAD
     assert [event for event in commands.journal if isinstance(event, TrialEnded)] == [], "nobody is killed"
@@ -329,12 +330,12 @@ def test_a_search_of_which_no_line_is_read_stops_before_a_rung_is_judged(policy:
     assert [seen.state for seen in commands.engine.report().values() if seen.state.has_processes] == []
     found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
     assert document(commands.search, policy, found, session.statistics, 0.0, commands.engine.now)["best"] is None
-    first, *_, last = unread(commands.search, session.ledger, session.statistics)
+    first, *_, last = stopped_on_nothing(commands.search, session.ledger, session.statistics, found)
     assert first.startswith("s has stopped before a rung is judged on nothing")
     assert "job.progress" in last
     count = len(commands.journal)
     again = commands.life()
-    assert again.is_unread, "the same command stops at once"
+    assert again.judges_nothing, "the same command stops at once"
     assert [event for event in commands.journal[count:] if isinstance(event, TrialEnded | TargetSet)] == []
 
 
@@ -343,8 +344,29 @@ def test_a_search_of_two_stops_when_its_rung_is_over() -> None:
     commands = flawed(halving(retries=0), {**flaws, "e": Flaw((2.0,), always=True, mute=True)})
     commands.engine.flaws = {key: replace(flaw, mute=True) for key, flaw in commands.engine.flaws.items()}
     session = commands.life()
-    assert session.is_unread
+    assert session.judges_nothing
     assert session.statistics.unread == {"s/a"}
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_search_without_a_finite_loss_stops_before_a_rung_is_judged(loss: float) -> None:
+    commands = Commands(halving(), "fifo")
+    for key, job in commands.engine.jobs.items():
+        commands.engine.jobs[key] = replace(job, profile=Exponential(loss, 0.3))
+    session = commands.life()
+    assert session.judges_nothing
+    assert session.statistics.reports
+    kinds = (TrialEnded, TargetSet, StageSealed)
+    assert [event.stage for event in commands.journal if isinstance(event, kinds)] == ["rung0"] * 5, "the targets of the first"
+    assert session.park()
+    found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
+    first, last = stopped_on_nothing(commands.search, session.ledger, session.statistics, found)
+    assert (
+        first
+        == "s has stopped before a rung is judged on nothing: no configuration came to the end of rung0 with a finite loss"
+    )
+    assert "new --dir" in last
+    assert commands.life().judges_nothing, "the same command stops at once"
 
 
 def test_one_configuration_that_reports_nothing_is_the_worst_of_its_rung() -> None:
@@ -359,7 +381,7 @@ def test_where_nothing_is_judged_nothing_need_be_read() -> None:
     commands = flawed(long_runs(), dict.fromkeys(FLOORS, MUTE))
     session = commands.life()
     assert session.done
-    assert not session.is_unread
+    assert not session.judges_nothing
     found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
     assert document(commands.search, "fifo", found, session.statistics, 0.0, commands.engine.now)["best"] is None
 
