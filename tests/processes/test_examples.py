@@ -19,7 +19,7 @@ import pytest
 
 from beamer.client import RUN_VARIABLE
 from beamer.decision.policy import Policy
-from beamer.decision.registry import Registry
+from beamer.decision.registry import PolicyRegistry
 from beamer.gpu.policy import GpuPolicy
 from beamer.network.policy import NetworkPolicy
 from beamer.studies.model import StageStatus, StudyStatus, TrialStatus
@@ -191,7 +191,7 @@ def brought(folder: Folder, name: str, seam: type[P], monkeypatch: pytest.Monkey
     register(name, group, entries, folder.examples)
     monkeypatch.syspath_prepend(str(folder.examples))
     (chosen,) = entries
-    return Registry(group, seam, ()).make(chosen, **parameters)
+    return PolicyRegistry(group, seam, ()).make(chosen, **parameters)
 
 
 @covers("network_policy.py")

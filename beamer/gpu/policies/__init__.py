@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from beamer.decision.registry import Registry
+from beamer.decision.registry import PolicyRegistry
 from beamer.gpu.policies.convergence import Convergence
 from beamer.gpu.policies.drf import Drf
 from beamer.gpu.policies.elastic import Elastic
@@ -40,7 +40,7 @@ _POLICIES: tuple[type[GpuPolicy[Any]], ...] = (
     Tetris,
 )
 # The registry takes the abstract class itself.
-GPU_POLICIES: Registry[GpuPolicy[Any]] = Registry("beamer.gpu_policies", GpuPolicy, _POLICIES)  # type: ignore[type-abstract]
+GPU_POLICIES: PolicyRegistry[GpuPolicy[Any]] = PolicyRegistry("beamer.gpu_policies", GpuPolicy, _POLICIES)  # type: ignore[type-abstract]
 
 
 def gpu_policy(name: str, **parameters: Any) -> GpuPolicy[Any]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from beamer.decision.registry import Registry
+from beamer.decision.registry import PolicyRegistry
 from beamer.network.policies.aalo import Aalo
 from beamer.network.policies.beamer import Beamer
 from beamer.network.policies.beamer_plan import BeamerPlan
@@ -37,7 +37,7 @@ _POLICIES: tuple[type[NetworkPolicy[Any]], ...] = (
     BeamerStage,
     BeamerPlan,
 )
-NETWORK_POLICIES: Registry[NetworkPolicy[Any]] = Registry("beamer.network_policies", NetworkPolicy, _POLICIES)  # type: ignore[type-abstract]
+NETWORK_POLICIES: PolicyRegistry[NetworkPolicy[Any]] = PolicyRegistry("beamer.network_policies", NetworkPolicy, _POLICIES)  # type: ignore[type-abstract]
 
 
 def network_policy(name: str, **parameters: Any) -> NetworkPolicy[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from beamer.decision.policy import Stateless
-from beamer.decision.registry import Registry
+from beamer.decision.registry import PolicyRegistry
 from beamer.errors import InputError
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.gpu.policy import GpuPolicy
@@ -62,14 +62,14 @@ class Demanding(Fair):
     windows: int = field(init=False, default=1)
 
 
-def registry(monkeypatch: pytest.MonkeyPatch, **values: str) -> Registry[NetworkPolicy[Any]]:
+def registry(monkeypatch: pytest.MonkeyPatch, **values: str) -> PolicyRegistry[NetworkPolicy[Any]]:
     found = [EntryPoint(name.replace("_", "-"), value, GROUP) for name, value in values.items()]
 
     def entry_points(group: str) -> list[EntryPoint]:
         return found if group == GROUP else []
 
     monkeypatch.setattr("beamer.entry_points.entry_points", entry_points)
-    return Registry(GROUP, NetworkPolicy, (Fair, Fifo))  # type: ignore[type-abstract]  # the seam itself
+    return PolicyRegistry(GROUP, NetworkPolicy, (Fair, Fifo))  # type: ignore[type-abstract]  # the seam itself
 
 
 def test_others_come_after_ones_own_and_are_made_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_the_documented_policy_is_simulated_by_its_name(documented: str, tmp_pat
 
 def test_the_documented_policy_conforms(documented: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    policy = Registry(GROUP, NetworkPolicy, ()).make(documented)  # type: ignore[type-abstract]  # the seam itself
+    policy = PolicyRegistry(GROUP, NetworkPolicy, ()).make(documented)  # type: ignore[type-abstract]  # the seam itself
     for check in NETWORK_POLICY_CHECKS:
         check(policy)
 
@@ -151,7 +151,7 @@ def test_the_documented_policy_conforms(documented: str, tmp_path: Path, monkeyp
 def test_the_documented_gpu_policy_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (name,) = install("Your own GPU policy", tmp_path, "gpu.md")
     monkeypatch.syspath_prepend(str(tmp_path))
-    policy = Registry("beamer.gpu_policies", GpuPolicy, ()).make(name)  # type: ignore[type-abstract]  # the seam itself
+    policy = PolicyRegistry("beamer.gpu_policies", GpuPolicy, ()).make(name)  # type: ignore[type-abstract]  # the seam itself
     for check in GPU_POLICY_CHECKS:
         check(policy)
 
