@@ -1,12 +1,12 @@
 """Input checked, and pydantic's findings as the one-line `InputError`, with the nearest known key for an unknown one."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from inspect import Parameter, signature
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from beamer.errors import InputError, nearest, shortened
 from beamer.validation_messages import expected
@@ -89,6 +89,30 @@ numbers_alone = field_validator("*", mode="before")(classmethod(_no_truth_value)
 """A validator for models of files: true and false are no numbers."""
 
 
+class FileEntry(BaseModel):
+    """A mapping in a file: keys that it does not know are refused, and true and false are no numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    _numbers = numbers_alone
+
+
+def build(record: Any, arguments: Mapping[str, Any], where: str) -> Any:
+    """Return a dataclass of arguments that are checked against its fields. Raises `InputError` naming them below `where`."""
+
+    class Checked(FileEntry):
+        value: record
+
+    check_truth_values(record, arguments, where)
+    try:
+        return Checked.model_validate({"value": arguments}).value
+    except ValidationError as error:
+        cause = error.errors()[0].get("ctx", {}).get("error")
+        if isinstance(cause, InputError):
+            raise InputError(f"{where}.{cause.field}", cause.value, cause.expected) from error
+        found = input_error(error, Checked)
+        raise InputError(where + found.field.removeprefix("value"), found.value, found.expected) from error
+
+
 def check_arguments(of: str, call: Callable[..., Any], arguments: Mapping[str, Any], known: Collection[str]) -> None:
     """Check the arguments of a call by name. Raises `InputError` for one that is not in `known` and for one that is missing.
 
@@ -101,6 +125,34 @@ def check_arguments(of: str, call: Callable[..., Any], arguments: Mapping[str, A
     for name, parameter in signature(call).parameters.items():
         if name not in arguments and parameter.default is Parameter.empty and parameter.kind not in variable:
             raise InputError(f"{of}.{name}", None, "a value, as it has no default")
+
+
+def parameters_of(record: type) -> list[str]:
+    """Return the names of a class's parameters: its fields if it is a dataclass, else none."""
+    return [field.name for field in fields(record) if field.init] if is_dataclass(record) else []
+
+
+def parsed_settings(of: str, record: type, settings: Sequence[str], option: str = "--set") -> dict[str, Any]:
+    """Return settings NAME=VALUE of a command line, parsed as the types of a class's parameters. Raises `InputError`.
+
+    of: what the field of the error begins with. option: that the settings are of.
+    """
+    known = parameters_of(record)
+    parameters: dict[str, Any] = {}
+    for setting in settings:
+        name, is_set, text = setting.partition("=")
+        if not is_set:
+            raise InputError(option, setting, "NAME=VALUE")
+        if name not in known:
+            raise InputError(f"{of}.{name}", text, nearest(name, known) if known else "no parameter")
+        try:
+            parameters[name] = TypeAdapter(get_type_hints(record)[name]).validate_strings(text)
+        except ValidationError as error:
+            raise InputError(f"{of}.{name}", text, input_error(error).expected) from error
+        except (NameError, PydanticUserError) as error:  # The class is another package's.
+            expected = f"a parameter whose type can be given as text ({str(error).splitlines()[0]})"
+            raise InputError(f"{of}.{name}", text, expected) from error
+    return parameters
 
 
 def _fields_at(record: type | None, location: tuple[int | str, ...]) -> list[str]:

@@ -1,14 +1,14 @@
 """Policies by name: those that come with a level, and those that other packages bring by entry point."""
 
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from importlib.metadata import EntryPoint
 from typing import Any, TypeVar
 
 from beamer import entry_points
 from beamer.decision.policy import Policy
 from beamer.errors import InputError
-from beamer.validation import check_arguments
+from beamer.validation import check_arguments, parameters_of
 
 P = TypeVar("P", bound=Policy[Any])
 
@@ -38,8 +38,3 @@ class PolicyRegistry(entry_points.Registry[P]):
         if not (isinstance(state, type) and is_dataclass(state)):
             raise entry_points.refused(entry, f"a class whose State is a dataclass, not {state!r}")
         return policy
-
-
-def parameters_of(policy: type) -> list[str]:
-    """Return the names of a class's parameters: its fields if it is a dataclass, else none."""
-    return [field.name for field in fields(policy) if field.init] if is_dataclass(policy) else []

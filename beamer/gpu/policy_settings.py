@@ -1,15 +1,12 @@
 """GPU policies as command lines name them: a name, and parameters as NAME=VALUE."""
 
 from collections.abc import Sequence
-from typing import Any, get_type_hints
+from typing import Any
 
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
-
-from beamer.decision.registry import parameters_of
-from beamer.errors import InputError, nearest
+from beamer.errors import InputError
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from beamer.gpu.policy import GpuPolicy
-from beamer.validation import input_error
+from beamer.validation import parsed_settings
 
 
 def gpu_policy_of(name: str, settings: Sequence[str], option: str = "--set") -> GpuPolicy[Any]:
@@ -17,25 +14,7 @@ def gpu_policy_of(name: str, settings: Sequence[str], option: str = "--set") -> 
 
     option: that the settings are of. Raises `InputError`.
     """
-    if name not in GPU_POLICIES:
-        return gpu_policy(name)
-    known = parameters_of(GPU_POLICIES[name])
-    parameters: dict[str, Any] = {}
-    for setting in settings:
-        parameter, is_set, text = setting.partition("=")
-        if not is_set:
-            raise InputError(option, setting, "NAME=VALUE")
-        if parameter not in known:
-            raise InputError(f"{name}.{parameter}", text, nearest(parameter, known) if known else "no parameter")
-        try:
-            kind = get_type_hints(GPU_POLICIES[name])[parameter]
-            parameters[parameter] = TypeAdapter(kind).validate_strings(text)
-        except ValidationError as error:
-            found = input_error(error)
-            raise InputError(f"{name}.{parameter}", text, found.expected) from error
-        except (NameError, PydanticUserError) as error:  # The policy is another package's.
-            expected = f"a parameter whose type can be given as text ({str(error).splitlines()[0]})"
-            raise InputError(f"{name}.{parameter}", text, expected) from error
+    parameters = parsed_settings(name, GPU_POLICIES.choose("policy", name), settings, option)
     try:
         return gpu_policy(name, **parameters)
     except InputError as error:

@@ -17,14 +17,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from beamer.clock import SteadyClock
-from beamer.engines.local import LaunchSpec, LocalEngine
-from beamer.engines.local.leftovers import left_of_jobs
-from beamer.engines.local.retire import retire
+from beamer.engines.local import LaunchSpec
 from beamer.errors import InputError
 from beamer.gpu.decider import by_policy
 from beamer.gpu.devices import Devices
 from beamer.gpu.link import EngineLink
-from beamer.gpu.model import Node
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.policy_settings import gpu_policy_of
@@ -33,12 +30,11 @@ from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
 from beamer.schedule.report import best_of, document, lines, remarks, rows, stopped_on_nothing, table
-from beamer.schedule.session import POLL_INTERVAL_S, SearchSession
+from beamer.schedule.session import SearchSession
 from beamer.schedule.stop_signals import StopSignals
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
 
-REMOTE_POLL_INTERVAL_S = 1.0  # A poll of another machine is an ssh command.
 ALL_FAILED = LEFT = 1  # exit codes; LEFT: something still runs that should have ended
 REFUSED, SOME_FAILED = 2, 3
 MIN_WAIT_S = 0.005  # the least time between two steps
@@ -140,14 +136,7 @@ class _Command:
             if self.controller:
                 self.link = self._linked(journal, run)
                 decider = by_controller(self.link)
-            engine = LocalEngine(
-                self.search.cluster,
-                self.jobs,
-                lambda key: self._launch(key, run),
-                keep_memory=self.search.keep_memory,
-                group=self.search.group,
-                clock=self.clock,
-            )
+            engine = self.search.engine.open(self.jobs, lambda key: self._launch(key, run), self.clock)
             try:
                 timeout_s = PARK_TIMEOUT_S + self.search.grace_s
                 self.session = SearchSession(
@@ -175,10 +164,10 @@ class _Command:
                 engine.close()
                 if self.link is not None:
                     self.link.close()
-            cluster = self.search.cluster  # Supervisors that have ranks are not retired, as that would kill the ranks.
-            left = retire(cluster, self.jobs, kill) if all_saved else left_of_jobs(cluster, self.jobs)
-            for one in left:
-                self.errors.print(f"left running: {escape(str(one))}", highlight=False, soft_wrap=True)
+            settings = self.search.engine  # Nothing is retired where jobs are not saved, as that would kill them.
+            left = settings.retire(self.jobs, kill) if all_saved else settings.left(self.jobs)
+            for _, one in left:
+                self.errors.print(f"left running: {escape(one)}", highlight=False, soft_wrap=True)
             if left:
                 self.errors.print(escape(self._how_to_end(by_force=stop)), highlight=False, soft_wrap=True)
             self._end(stop, bool(left))
@@ -192,8 +181,7 @@ class _Command:
                 self._print(line, event.at_s)
 
     def _run_jobs(self) -> None:
-        direct = all(node.launcher.direct for node in self.search.cluster.nodes)
-        poll_s = self.search.poll_s or (POLL_INTERVAL_S if direct else REMOTE_POLL_INTERVAL_S)
+        poll_s = self.search.poll_s or self.search.engine.poll_interval_s
         self.session.start(self.clock())
         wait = time.sleep if self.link is None else self.link.wait
         while not self.session.done and not self.session.judges_nothing and not self.signals:
@@ -216,9 +204,8 @@ class _Command:
 
     def _linked(self, journal: Journal, run: str) -> EngineLink:
         """Return the link to the controller, which hears of all that has happened. Raises `InputError`."""
-        nodes = [Node(node.name, node.gpus, node.cpus) for node in self.search.cluster.nodes]
         try:
-            link = EngineLink(self.controller, self.search.name, run, nodes, os.environ)
+            link = EngineLink(self.controller, self.search.name, run, self.search.engine.declared, os.environ)
             begin(link, journal.replay(), self.controller)
         except InputError as error:
             if error.field != "controller":
@@ -280,8 +267,8 @@ class _Command:
     def _kill_jobs(self) -> bool:
         """Kill what has not ended, and return whether that has ended now: the next supervisor of each finds its run lost."""
         kept, before = self.session.unended, len(self.signals)
-        left = left_of_jobs(self.search.cluster, self.jobs, kept.__contains__, kill=True)
-        for key in sorted(kept - {one.job for one in left}):
+        left = self.search.engine.left(self.jobs, kept, kill=True)
+        for key in sorted(kept - {job for job, _ in left}):
             self.errors.print(f"killed: {escape(key)}", highlight=False)
         wait = self.session.wait_until_forgotten if self.session.done else self.session.park
         return wait(lambda: len(self.signals) > before)
@@ -295,8 +282,8 @@ class _Command:
 
     def _last_words(self) -> str:
         """Return what is left running where the third signal ends the command."""
-        left = left_of_jobs(self.search.cluster, self.jobs, here=True)
-        words = ["ended by the third signal, nothing was waited for", *(f"left running: {one}" for one in left)]
+        left = self.search.engine.left(self.jobs, here=True)
+        words = ["ended by the third signal, nothing was waited for", *(f"left running: {one}" for _, one in left)]
         return "".join(f"{word}\n" for word in (*words, *([self._how_to_end(by_force=False)] if left else [])))
 
     def _save_jobs(self) -> bool:

@@ -9,17 +9,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from beamer.engines.local import LocalCluster
-from beamer.engines.local.record import Record, load
 from beamer.engines.local.supervisor.store import read_json, take, write_json
 from beamer.errors import InputError
+from beamer.schedule.engines import DEFAULT_ENGINE
 from beamer.schedule.file import Search, parse
 from beamer.schedule.template import first_names
 from beamer.studies.journal.location import Location, check_no_secret, shown, sqlite_file, sqlite_url
 from beamer.studies.model import MAX_SECONDS
 from beamer.yaml_files import parse_scalar
 
-MAY_CHANGE = ("nodes", "group", "retries", "timeout_s", "silent_s", "collective_timeout_s", "poll_s")
 TIME_LIMITS = ("timeout_s", "silent_s", "collective_timeout_s")
 WRITTEN = "what this command has written there"
 OWN_FILES = ("search", "lock", "jobs", "checkpoints")
@@ -30,7 +28,7 @@ class SearchDirectory:
     """A search's directory, held by one command at a time.
 
         search  what was started, JSON     lock  held by the command, with its process id
-        jobs/   of the local engine      checkpoints/  by configuration, where the search names no others
+        jobs/   of the engine            checkpoints/  by configuration, where the search names no others
 
     path: of the directory. journal: where it is; "": in the directory. Raises `InputError` where another command holds the
     directory. A directory that is made here is removed again if `InputError` ends the context before `keep` was called.
@@ -100,11 +98,8 @@ class SearchDirectory:
         known = self.started_search()
         if known is None:
             return search
-        kept = {
-            key: known.content[key]
-            for key, value in search.content.items()
-            if key not in MAY_CHANGE and _is_same(value, known.content[key])
-        }
+        fixed = {key: value for key, value in known.content.items() if key in search.fixed}
+        kept = {key: value for key, value in fixed.items() if _is_same(search.content[key], value)}
         if not {"configurations", "grid"} <= kept.keys():
             return search
         names = [trial.name for trial in known.trials]
@@ -124,14 +119,16 @@ class SearchDirectory:
             if search.base != known.base:  # The file's relative paths would be others.
                 expected = f"the file in {known.base}, with which the search in {self.path} was started, or a new --dir"
                 raise InputError("SEARCH", str(search.base), expected)
-            for key, value in search.content.items():
-                if key not in MAY_CHANGE and value != known.content[key]:
-                    was = json.dumps(known.content[key])
+            for key in search.fixed:
+                if (value := search.content[key]) != known.content.get(key):
+                    was = json.dumps(known.content.get(key))
                     raise InputError(key, value, f"{was}, with which the search in {self.path} was started, or a new --dir")
-        for record in self._records():
-            _check_nodes(record, search.cluster, known.cluster if known else search.cluster)
+        search.engine.check_records(self.path / "jobs", known.engine if known else search.engine)
         names = [trial.name for trial in search.trials]
-        content: dict[str, Any] = {"base": str(search.base), "content": dict(search.content), "names": names}
+        kept = dict(search.content)
+        if kept["engine"] == DEFAULT_ENGINE:  # 0.1.0, which knows no other, can go on with the search.
+            del kept["engine"]
+        content: dict[str, Any] = {"base": str(search.base), "content": kept, "names": names}
         for name in ("jobs", "checkpoints"):
             try:
                 (self.path / name).mkdir(mode=0o700, exist_ok=True)
@@ -154,19 +151,6 @@ class SearchDirectory:
             folder = database.resolve().parent
             if folder != self.path.resolve() and not folder.is_dir():
                 raise InputError("--journal", shown(self.journal), f"a file in a directory that exists: {folder} does not")
-
-    def _records(self) -> list[Record]:
-        """Return what the engine has written down of jobs. Raises `InputError` for what cannot be read."""
-        found: list[Record] = []
-        for path in sorted((self.path / "jobs").glob("*/job")):
-            try:
-                record = load(path)
-            except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
-                raise InputError("--dir", str(path), f"{WRITTEN} of a job ({type(error).__name__}: {error})") from error
-            if record is None:
-                raise InputError("--dir", str(path), f"{WRITTEN} of a job")
-            found.append(record)
-        return found
 
     def _hold(self, path: Path) -> None:
         try:
@@ -200,15 +184,3 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError("--dir", str(path), f"a directory that can be written ({error.strerror})")
-
-
-def _check_nodes(record: Record, now: LocalCluster, before: LocalCluster) -> None:
-    """Check that the supervisors of a job are found where they were. Raises `InputError`."""
-    for name in record.nodes:
-        left = f"a supervisor of {record.job} may be there"
-        first = "run --stop without a search file first" if name in before.node else "declare it and run --stop first"
-        if name not in now.node:
-            raise InputError("nodes", sorted(now.node), f"{name!r} among them, as {left}: {first}")
-        root = before.node[name].root if name in before.node else now.node[name].root
-        if now.node[name].root != root:
-            raise InputError(f"nodes.{name}.root", now.node[name].root, f"{root!r}, as {left}: {first}")

@@ -9,53 +9,32 @@ from functools import cached_property
 from importlib.resources import files
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
-from beamer.engines.local import Launcher, LaunchSpec, LocalCluster, LocalNode, MininetHost, NetworkNamespace, Ssh, Subprocess
+from beamer.engines.local import LaunchSpec
 from beamer.engines.local.spec import COLLECTIVE_TIMEOUT_S
-from beamer.engines.local.supervisor.groups import KINDS
 from beamer.errors import InputError, nearest
-from beamer.file_numbers import MAX_EXIT_STATUS, Amount, AnyAmount, Iterations, NodeGpus, PositiveSeconds, Seconds, Trials
+from beamer.file_numbers import MAX_EXIT_STATUS, AnyAmount, Iterations, PositiveSeconds, Seconds, Trials
 from beamer.gpu.limits import RunLimits
 from beamer.gpu.model import Cluster, Job, Node, Request, Stage, check_request
 from beamer.gpu.placement import can_ever_run
 from beamer.network.collectives import check_sizes
+from beamer.schedule.engines import DEFAULT_ENGINE, ENGINES, EngineSettings
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import MAX_STEPS, Rung, check_name, split_key
-from beamer.validation import check_truth_values, input_error, numbers_alone
+from beamer.validation import FileEntry, build, input_error
 from beamer.yaml_files import parse_scalar, read_yaml
 
-LAUNCHERS: dict[str, type[Launcher]] = {
-    "subprocess": Subprocess,
-    "mininet": MininetHost,
-    "namespace": NetworkNamespace,
-    "ssh": Ssh,
-}
-
+E = TypeVar("E", bound=FileEntry)
 
 RETRIES = 2
 """How often a configuration that failed is started again where the search says nothing: two accidents are no defect of it, and
 one that has a defect takes three starts. Where a share p of starts fails by accident, p^3 of the configurations are lost."""
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    _numbers = numbers_alone
-
-
-class _Node(_Entry):
-    name: str
-    gpus: NodeGpus
-    cpus: Amount = 0.0
-    devices: list[str] = []
-    address: str = "127.0.0.1"
-    launcher: dict[str, Any] = {"kind": "subprocess"}
-    root: str = ""
-    python: str = ""
-
+MAY_CHANGE = ("retries", "timeout_s", "silent_s", "collective_timeout_s", "poll_s")
+"""What may be another when a search is continued, beside what its engine says."""
 
 AS_WRITTEN = (("configurations",), ("grid",), ("job", "command"), ("job", "env"))
 """What programs are given: a learning rate of 1e-4 reaches them as "1e-4", and `true` as "true"."""
@@ -78,35 +57,33 @@ def _scalar(value: Any) -> Any:
 _Scalar = Annotated[str, BeforeValidator(_scalar)]
 
 
-class _Job(_Entry):
+class _Job(FileEntry):
     command: list[_Text] = Field(min_length=1)
     cwd: str = "."
-    env: dict[str, _Text] = {}
+    env: dict[str, _Text] = Field(default={})
     checkpoint: str = ""
     progress: str = ""
     stop_signal: str = "SIGTERM"
     checkpoint_signal: str = "SIGUSR1"
     stopped_code: int = Field(default=0, ge=0, le=MAX_EXIT_STATUS)
     grace_s: Seconds = 30.0
-    request: dict[str, Any] = {}
+    request: dict[str, Any] = Field(default={})
 
 
-class _Rung(_Entry):
+class _Rung(FileEntry):
     iterations: Iterations
     keep: Trials | None = None
 
 
-class _File(_Entry):
+class _File(FileEntry):
     name: str
-    nodes: list[_Node] = Field(min_length=1)
+    engine: str = DEFAULT_ENGINE
     job: _Job
     configurations: list[dict[str, _Scalar]] | None = Field(default=None, min_length=1)
     grid: dict[str, Annotated[list[_Scalar], Field(min_length=1)]] | None = Field(default=None, min_length=1)
-    rungs: list[_Rung] = []
+    rungs: list[_Rung] = Field(default=[])
     target_loss: AnyAmount | None = None
     stop_at_target: bool = False
-    keep_memory: bool = True
-    group: str = "auto"
     retries: int = Field(default=RETRIES, ge=0, le=MAX_STEPS)
     timeout_s: PositiveSeconds | None = None
     silent_s: PositiveSeconds | None = None
@@ -128,8 +105,8 @@ class Search:
 
     name: str
     """The study's name."""
-    cluster: LocalCluster
-    """The nodes that it runs on."""
+    engine: EngineSettings
+    """Where it runs."""
     trials: tuple[Trial, ...]
     """Its configurations."""
     rungs: tuple[Rung, ...]
@@ -140,10 +117,6 @@ class Search:
     """The loss that it is to reach; None: none."""
     stop_at_target: bool
     """Whether it ends when the loss is reached."""
-    keep_memory: bool
-    """Whether suspended jobs keep their memory, as of the local engine."""
-    group: str
-    """How processes are grouped, as of the local engine."""
     limits: RunLimits
     """The limits of its configurations' runs."""
     poll_s: float | None
@@ -152,6 +125,11 @@ class Search:
     """The directory that the file's paths are relative to."""
     content: Mapping[str, Any] = field(repr=False)
     """The file's content, checked."""
+
+    @property
+    def fixed(self) -> list[str]:
+        """The keys of its content that stay as they are when it is continued."""
+        return [key for key in self.content if key not in (*MAY_CHANGE, *self.engine.may_change)]
 
     @cached_property
     def rung(self) -> dict[str, int]:
@@ -195,13 +173,13 @@ def parse(data: Any, base: Path, names: Callable[[Sequence[Mapping[str, Value]]]
     """
     if not isinstance(data, dict):
         raise InputError("search", data, f"a mapping with {', '.join(_File.model_fields)}")
-    try:
-        file = _File.model_validate(data)
-    except ValidationError as error:
-        raise input_error(error, _File) from error
+    chosen_engine = ENGINES.choose("engine", data.get("engine", DEFAULT_ENGINE))
+    known = [*_File.model_fields, *chosen_engine.model_fields]
+    for key in data:
+        if key not in known:
+            raise InputError(str(key), data[key], nearest(str(key), known))
+    file, engine = _part(_File, data), _part(chosen_engine, data)
     check_name(file.name, "name")
-    if file.group not in KINDS:
-        raise InputError("group", file.group, nearest(file.group, KINDS))
     if file.stop_at_target and file.target_loss is None:
         raise InputError("stop_at_target", True, "false where there is no target_loss")
     if (file.configurations is None) == (file.grid is None):
@@ -209,44 +187,24 @@ def parse(data: Any, base: Path, names: Callable[[Sequence[Mapping[str, Value]]]
     named = "grid" if file.configurations is None else "configurations"
     configurations = file.configurations or grid(file.grid or {})
     chosen = trials(configurations, named, None if names is None else names(configurations))
-    cluster = LocalCluster(tuple(_node(node, f"nodes[{i}]") for i, node in enumerate(file.nodes)))
     rungs = declared_rungs([(rung.iterations, rung.keep) for rung in file.rungs], len(chosen), "rungs")
     jobs = {trial.name: _trial_job(file, trial, rungs, base) for trial in chosen}
     _check_checkpoints(file.job.checkpoint, jobs)
     for name, job in jobs.items():
-        _check_fits(cluster, name, job.request)
+        _check_fits(engine.declared, name, job.request)
     return Search(
-        file.name, cluster, chosen, rungs, jobs, file.target_loss, file.stop_at_target, file.keep_memory, file.group,
-        RunLimits(file.retries, file.timeout_s or inf, file.silent_s or inf), file.poll_s, base, file.model_dump(mode="json"),
+        file.name, engine, chosen, rungs, jobs, file.target_loss, file.stop_at_target,
+        RunLimits(file.retries, file.timeout_s or inf, file.silent_s or inf), file.poll_s, base,
+        file.model_dump(mode="json") | engine.model_dump(mode="json"),
     )  # fmt: skip
 
 
-def _node(node: _Node, where: str) -> LocalNode:
-    check_name(node.name, f"{where}.name")
-    kind = node.launcher.get("kind")
-    if not isinstance(kind, str) or kind not in LAUNCHERS:
-        raise InputError(f"{where}.launcher.kind", kind, nearest(str(kind), LAUNCHERS))
-    arguments = {key: value for key, value in node.launcher.items() if key != "kind"}
-    launcher = _build(LAUNCHERS[kind], arguments, f"{where}.launcher")
-    fields = {name: getattr(node, name) for name in type(node).model_fields if name not in ("launcher", "devices")}
-    return LocalNode(**fields, launcher=launcher, devices=tuple(node.devices))
-
-
-def _build(record: Any, arguments: Mapping[str, Any], where: str) -> Any:
-    """Return a dataclass of arguments that are checked against its fields. Raises `InputError` naming them below `where`."""
-
-    class Checked(_Entry):
-        value: record
-
-    check_truth_values(record, arguments, where)
+def _part(model: type[E], data: Mapping[str, Any]) -> E:
+    """Return the keys of a search file that are a model's. Raises `InputError`."""
     try:
-        return Checked.model_validate({"value": arguments}).value
+        return model.model_validate({key: value for key, value in data.items() if key in model.model_fields})
     except ValidationError as error:
-        cause = error.errors()[0].get("ctx", {}).get("error")
-        if isinstance(cause, InputError):
-            raise InputError(f"{where}.{cause.field}", cause.value, cause.expected) from error
-        found = input_error(error, Checked)
-        raise InputError(where + found.field.removeprefix("value"), found.value, found.expected) from error
+        raise input_error(error, model) from error
 
 
 def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> TrialJob:
@@ -260,7 +218,7 @@ def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> 
         raise InputError(f"job.request.{key}", asked[key], f"no such key here, it is {elsewhere[key]}")
     if rungs:
         asked["iterations"] = rungs[-1].step
-    request: Request = _build(Request, {**asked, "target_loss": file.target_loss}, "job.request")
+    request: Request = build(Request, {**asked, "target_loss": file.target_loss}, "job.request")
     check_request(request, "job.request")
     if request.servers:
         raise InputError("job.request.servers", True, "false: parameter servers are not launched here")
@@ -317,9 +275,9 @@ def _check_checkpoints(template: str, jobs: Mapping[str, TrialJob]) -> None:
         raise InputError("job.checkpoint", template, "a path that differs between configurations: one with {name}")
 
 
-def _check_fits(cluster: LocalCluster, name: str, request: Request) -> None:
+def _check_fits(declared: tuple[Node, ...], name: str, request: Request) -> None:
     """Check that a job can ever run, or it would be waited for forever."""
-    nodes = Cluster(tuple(Node(node.name, node.gpus, node.cpus) for node in cluster.nodes))
+    nodes = Cluster(declared)
     if not can_ever_run(Job.waiting(name, request, 0.0, Stage("", "")), nodes):
         asked = {"gpus": request.gpus, "worker_cpus": request.worker_cpus}
         raise InputError("job.request", asked, f"what the nodes have, {nodes.gpus} GPUs in all")

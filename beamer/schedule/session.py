@@ -21,7 +21,6 @@ from beamer.studies.tracker import Tracker
 
 ENOUGH_UNREAD = 2
 """Configurations that have come to the end of a rung without a line that was read: one may be an accident of its own."""
-POLL_INTERVAL_S = 0.1  # time between two steps while nothing is due
 CHECK_INTERVAL_S = 0.01  # time between two observations of jobs that are waited for
 RETRY_INTERVAL_S = 1.0  # An engine is asked again after this time, as a call may have failed.
 

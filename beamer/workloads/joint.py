@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
 from beamer.engines.simulated import SimulatedJob
@@ -37,7 +37,7 @@ from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import MAX_RANK, Profile, Rung, check_name
 from beamer.studies.registration import check_profile, check_rungs
-from beamer.validation import input_error, numbers_alone
+from beamer.validation import FileEntry, input_error
 from beamer.workloads.programs import STAND_IN, Configuration, Program, check_program, configurations
 from beamer.workloads.scenario import Scenario, build_topology
 from beamer.workloads.scenario import parse as parse_network
@@ -83,25 +83,20 @@ class JointScenario:
     """The searches."""
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    _numbers = numbers_alone
-
-
-class _Costs(_Entry):
+class _Costs(FileEntry):
     start_s: Seconds = 0.0
     suspend_s: Seconds = 0.0
     resume_s: Seconds = 0.0
     restart_s: Seconds = 0.0
 
 
-class _Request(_Entry):
+class _Request(FileEntry):
     gpus: int = Field(default=1, ge=1, le=MAX_RANK)
     min_gpus: int = Field(default=0, ge=0, le=MAX_RANK)
     max_gpus: int = Field(default=0, ge=0, le=MAX_RANK)
 
 
-class _Job(_Entry):
+class _Job(FileEntry):
     bytes: SyncBytes
     compute_s: PositiveSeconds
     compute_jitter: float = Field(default=0.0, ge=0, le=3)
@@ -111,13 +106,13 @@ class _Job(_Entry):
     epoch: Iterations = 1
 
 
-class _Curve(_Entry):
+class _Curve(FileEntry):
     start: PositiveAmount = 1.0
     floor: Amount
     half: PositiveAmount
 
 
-class _Draw(_Entry):
+class _Draw(FileEntry):
     trials: Trials
     start: PositiveAmount = 1.0
     floor: tuple[Amount, Amount]
@@ -127,12 +122,12 @@ class _Draw(_Entry):
 _CURVES = TypeAdapter(list[_Curve])
 
 
-class _Rung(_Entry):
+class _Rung(FileEntry):
     iterations: Iterations
     keep: Trials | None = None
 
 
-class _Search(_Entry):
+class _Search(FileEntry):
     name: str
     arrival_s: Seconds = 0.0
     request: _Request = _Request()
@@ -143,7 +138,7 @@ class _Search(_Entry):
     rungs: list[_Rung] = Field(min_length=1)
 
 
-class _File(_Entry):
+class _File(FileEntry):
     name: str
     topology: dict[str, Any]
     gpus_per_host: int = Field(ge=1, le=MAX_NODE_GPUS)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from beamer import entry_points
 from beamer.errors import InputError, nearest
@@ -26,7 +26,7 @@ from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.model import Role, Rung, Worker, check_name
 from beamer.studies.registration import check_rungs
 from beamer.units import UNSCALED_WINDOW_BYTES, parse_size
-from beamer.validation import check_arguments, input_error, numbers_alone
+from beamer.validation import FileEntry, check_arguments, input_error
 from beamer.workloads.asynchronous import AsynchronousPlan
 from beamer.yaml_files import read_yaml
 
@@ -118,28 +118,23 @@ class Scenario:
     """TCP and queues where packets are real."""
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    _numbers = numbers_alone
-
-
-class _Trial(_Entry):
+class _Trial(FileEntry):
     trial: str
     workers: list[str] = Field(min_length=1)
-    servers: list[str] = []
+    servers: list[str] = Field(default=[])
     bytes: SyncBytes
     collective: str = "ring"
     compute_s: Seconds = 0.0
     overlap: float = Field(default=0.0, ge=0, le=1)
 
 
-class _Rung(_Entry):
+class _Rung(FileEntry):
     iterations: Iterations
     keep: Trials | None = None
     finish: Trials | None = None
 
 
-class _Study(_Entry):
+class _Study(FileEntry):
     study: str
     weight: Weight = 1.0
     arrival_s: Seconds = 0.0
@@ -148,13 +143,13 @@ class _Study(_Entry):
     rungs: list[_Rung] = Field(min_length=1)
 
 
-class _Failure(_Entry):
+class _Failure(FileEntry):
     link: str
     at_s: Seconds = 0.0
     until_s: PositiveSeconds | None = None
 
 
-class _File(_Entry):
+class _File(FileEntry):
     name: str
     topology: dict[str, Any]
     seed: int = 0
@@ -167,7 +162,7 @@ class _File(_Entry):
     ] = TransportSettings.window_bytes
     rto_min: float = Field(default=TransportSettings.rto_min_s, ge=0.001, le=2)  # Agents bound time-outs a little above.
     studies: list[_Study] = Field(min_length=1)
-    failures: list[_Failure] = []
+    failures: list[_Failure] = Field(default=[])
 
 
 def shipped() -> Path:

@@ -12,7 +12,6 @@ import yaml
 from beamer.cli import main
 from beamer.engines.local import LaunchSpec
 from beamer.engines.local.record import Record
-from beamer.engines.local.retire import retire
 from beamer.engines.local.states import Phase
 from beamer.errors import InputError, TakenError
 from beamer.gpu.engine import Placement
@@ -148,7 +147,7 @@ def test_nodes_that_no_supervisor_is_left_on_may_go(tmp_path: Path) -> None:
     with SearchDirectory(tmp_path) as directory:
         directory.start(parse(SEARCH, BASE), journal_holds=False)
         path = recorded(tmp_path, "n", ("n",))
-        assert retire(parse(SEARCH, BASE).cluster, tmp_path / "jobs") == [], "none answers: none is there"
+        assert parse(SEARCH, BASE).engine.retire(tmp_path / "jobs") == [], "none answers: none is there"
         assert path.exists(), "what is known of the job stays"
         directory.start(parse(changed(lambda d: d["nodes"][0].update(name="m")), BASE), journal_holds=True)
 

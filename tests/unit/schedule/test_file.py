@@ -85,7 +85,7 @@ def test_nodes_are_reached_as_they_say() -> None:
         {"name": "b", "gpus": 1, "launcher": {"kind": "namespace", "name": "net"}, "cpus": 4},
     ]
     search = parse(changed(lambda d: d.update(nodes=nodes)), BASE)
-    assert search.cluster.nodes == (
+    assert search.engine.cluster.nodes == (
         LocalNode("a", 2, devices=("3", "5"), launcher=Ssh("a.lan", ("-p", "22"))),
         LocalNode("b", 1, cpus=4.0, launcher=NetworkNamespace("net")),
     )
@@ -165,7 +165,7 @@ def test_limits_are_the_searchs_and_the_time_out_of_collectives_its_launches() -
 
 def test_the_shipped_search_is_one() -> None:
     search = load(shipped())
-    assert len(search.trials) > search.cluster.nodes[0].gpus
+    assert len(search.trials) > search.engine.cluster.nodes[0].gpus
     assert len(search.rungs) > 1
 
 

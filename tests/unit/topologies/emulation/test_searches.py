@@ -37,7 +37,7 @@ def test_a_search_file_says_what_the_scenario_says(number: int, tmp_path: Path) 
         simulated = plan.trials[name]
         assert job.request == simulated.request
         assert sorted(job.launches) == sorted(rung.step for rung in plan.rungs)
-    assert [node.launcher.pid for node in search.cluster.nodes] == list(range(100, 108))  # type: ignore[attr-defined]
+    assert [node.launcher.pid for node in search.engine.cluster.nodes] == list(range(100, 108))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("ranks", "jitter"), [(1, 0.0), (2, 0.0), (4, 0.3), (7, 0.3)])

@@ -1,0 +1,117 @@
+"""The local engine in a search file: its nodes and how they are reached, and what its jobs may have left on them."""
+
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from beamer.engines.local import Launcher, LocalCluster, LocalEngine, LocalNode, MininetHost, NetworkNamespace, Ssh, Subprocess
+from beamer.engines.local.leftovers import LeftOnNode, left_of_jobs
+from beamer.engines.local.record import Record, load
+from beamer.engines.local.retire import retire
+from beamer.engines.local.supervisor.groups import KINDS
+from beamer.errors import InputError, nearest
+from beamer.schedule.engines import POLL_INTERVAL_S, EngineSettings, Launch, Left, NodeSettings
+from beamer.validation import build
+
+REMOTE_POLL_INTERVAL_S = 1.0  # A poll of another machine is an ssh command.
+LAUNCHERS: dict[str, type[Launcher]] = {
+    "subprocess": Subprocess,
+    "mininet": MininetHost,
+    "namespace": NetworkNamespace,
+    "ssh": Ssh,
+}
+
+
+class _Node(NodeSettings):
+    devices: list[str] = Field(default=[])
+    address: str = "127.0.0.1"
+    launcher: dict[str, Any] = Field(default={"kind": "subprocess"})
+    root: str = ""
+    python: str = ""
+
+    def made(self, where: str) -> LocalNode:
+        kind = self.launcher.get("kind")
+        if not isinstance(kind, str) or kind not in LAUNCHERS:
+            raise InputError(f"{where}.launcher.kind", kind, nearest(str(kind), LAUNCHERS))
+        arguments = {key: value for key, value in self.launcher.items() if key != "kind"}
+        launcher = build(LAUNCHERS[kind], arguments, f"{where}.launcher")
+        return LocalNode(**{**dict(self), "launcher": launcher, "devices": tuple(self.devices)})
+
+
+class LocalSettings(EngineSettings):
+    """Settings of `LocalEngine`."""
+
+    may_change: ClassVar[tuple[str, ...]] = ("nodes", "group")
+
+    nodes: list[_Node] = Field(min_length=1)  # type: ignore[assignment]  # Nothing is added to them.
+    """The nodes, and how each is reached."""
+    keep_memory: bool = True
+    """Whether suspended jobs are frozen on their GPUs; otherwise they leave them at an iteration boundary."""
+    group: str = "auto"
+    """How processes are frozen, one of `groups.KINDS`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.group not in KINDS:
+            raise InputError("group", self.group, nearest(self.group, KINDS))
+        assert self.cluster  # It checks the nodes.
+        return self
+
+    @cached_property
+    def cluster(self) -> LocalCluster:
+        """The nodes as the engine takes them."""
+        return LocalCluster(tuple(node.made(f"nodes[{i}]") for i, node in enumerate(self.nodes)))
+
+    def open(self, directory: Path, launch: Launch, clock: Callable[[], float]) -> LocalEngine:
+        """Return the engine."""
+        return LocalEngine(self.cluster, directory, launch, self.keep_memory, self.group, clock)
+
+    @property
+    def poll_interval_s(self) -> float:
+        """Longer where a node is another machine."""
+        return POLL_INTERVAL_S if all(node.launcher.direct for node in self.cluster.nodes) else REMOTE_POLL_INTERVAL_S
+
+    def check_records(self, directory: Path, before: Self) -> None:
+        """Check that supervisors, which outlive the engine, are found where they were. Raises `InputError`."""
+        for record in _records(directory):
+            _check_nodes(record, self.cluster, before.cluster)
+
+    def left(self, directory: Path, jobs: Collection[str] | None = None, *, kill: bool = False, here: bool = False) -> Left:
+        """Return the supervisors and ranks of jobs that are left, by node."""
+        return _lines(left_of_jobs(self.cluster, directory, lambda job: jobs is None or job in jobs, kill, here))
+
+    def retire(self, directory: Path, kill: bool = False) -> Left:
+        """End the supervisors of jobs, and return what is left by node."""
+        return _lines(retire(self.cluster, directory, kill))
+
+
+def _lines(left: list[LeftOnNode]) -> Left:
+    return [(one.job, str(one)) for one in left]
+
+
+def _records(directory: Path) -> Iterator[Record]:
+    """Return what the engine has written down of jobs. Raises `InputError` for what cannot be read."""
+    expected = "what this command has written there of a job"
+    for path in sorted(directory.glob("*/job")):
+        try:
+            record = load(path)
+        except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError("--dir", str(path), f"{expected} ({type(error).__name__}: {error})") from error
+        if record is None:
+            raise InputError("--dir", str(path), expected)
+        yield record
+
+
+def _check_nodes(record: Record, now: LocalCluster, before: LocalCluster) -> None:
+    """Check that the supervisors of a job are found where they were. Raises `InputError`."""
+    for name in record.nodes:
+        left = f"a supervisor of {record.job} may be there"
+        first = "run --stop without a search file first" if name in before.node else "declare it and run --stop first"
+        if name not in now.node:
+            raise InputError("nodes", sorted(now.node), f"{name!r} among them, as {left}: {first}")
+        root = before.node[name].root if name in before.node else now.node[name].root
+        if now.node[name].root != root:
+            raise InputError(f"nodes.{name}.root", now.node[name].root, f"{root!r}, as {left}: {first}")
