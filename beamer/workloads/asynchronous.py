@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from statistics import mean, median
 
+from beamer.entry_points import Registry
 from beamer.network.job import JobSpec
 from beamer.studies.model import Rung, TrialStatus
 from beamer.workloads.searches import check_at_least
@@ -182,11 +183,7 @@ class IndependentTrials(AsynchronousSearch):
         return None
 
 
-ASYNCHRONOUS_SEARCHES: dict[str, type[AsynchronousSearch]] = {
-    "asha": Asha,
-    "median-stopping": MedianStopping,
-    "random": IndependentTrials,
-}
+ASYNCHRONOUS_SEARCHES: Registry[AsynchronousSearch] = Registry("beamer.asynchronous_searches", AsynchronousSearch)  # type: ignore[type-abstract]
 
 LOSS_AT_BEST = (0.1, 0.5)  # the least and the greatest limit of a trial's loss
 LOSS_AT_FIRST = (1.0, 3.0)  # A trial's loss is so much above its limit after the first step.

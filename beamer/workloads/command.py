@@ -7,8 +7,10 @@ import typer
 from rich.console import Console
 
 from beamer.errors import InputError
+from beamer.validation import parsed_settings
 from beamer.workloads.generate import Workload, write
 from beamer.workloads.scenario import load
+from beamer.workloads.searches import SEARCHES
 from beamer.workloads.searches import search as build_search
 from beamer.yaml_files import parse_yaml
 
@@ -16,23 +18,24 @@ from beamer.yaml_files import parse_yaml
 def workload(
     out: Annotated[Path, typer.Option(help="Scenario file (YAML) to write.", dir_okay=False)],
     seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
-    search: Annotated[
-        str, typer.Option(help="successive-halving, hyperband, random or population-based.")
-    ] = "successive-halving",
+    search: Annotated[str, typer.Option(help=f"Kind of the searches: {', '.join(SEARCHES)}.")] = "successive-halving",
     studies: Annotated[int, typer.Option(help="How many searches share the network.")] = 4,
     trials: Annotated[
         str | None, typer.Option(help="Trials of a search, or members of its population; several with commas, drawn evenly.")
     ] = None,
-    eta: Annotated[int | None, typer.Option(help="Successive halving and Hyperband: one of eta continues.")] = None,
-    resource: Annotated[int | None, typer.Option(help="Hyperband: budget of a whole trial (R), in units.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Random search: trials at a time.")] = None,
-    generations: Annotated[int | None, typer.Option(help="Population-based: how many there are.")] = None,
     iterations: Annotated[int | None, typer.Option(help="Of the first rung, a unit, a trial or a generation.")] = None,
+    settings: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            help="Another setting of the kind, NAME=VALUE; repeatable. eta and resume of both kinds of halving, resource of "
+            "hyperband, batch of random, generations of population-based.",
+        ),
+    ] = [],  # noqa: B006
     budget_spread: Annotated[
         float, typer.Option(help="Iterations of searches differ by a factor of up to this either way, drawn log-uniformly.")
     ] = 1.0,
     weights: Annotated[str, typer.Option(help="Comma-separated weights of searches, drawn evenly.")] = "1",
-    resume: Annotated[bool | None, typer.Option("--resume", help="Halving: survivors continue from their checkpoint.")] = None,
     hosts: Annotated[int | None, typer.Option(help="Hosts of a leaf-spine network.  [default: 16]")] = None,
     hosts_per_leaf: Annotated[int | None, typer.Option(help="Of a leaf-spine network.  [default: 4]")] = None,
     spines: Annotated[int | None, typer.Option(help="Of a leaf-spine network.  [default: 2]")] = None,
@@ -61,14 +64,15 @@ def workload(
 ) -> None:
     """Write a workload of hyper-parameter searches, drawn from a seed, as a scenario file."""
     counts = () if trials is None else tuple(_count(text, "--trials") for text in trials.split(","))
-    one = counts[0] if len(counts) == 1 else None
-    settings = {"trials": one, "eta": eta, "resource": resource, "batch": batch, "generations": generations}
+    named_settings = {"trials": counts[0] if len(counts) == 1 else None, "iterations": iterations}
+    given = {key: value for key, value in named_settings.items() if value is not None}
+    given |= parsed_settings("search", SEARCHES.choose("search", search), settings)
     named = {"--hosts": hosts, "--hosts-per-leaf": hosts_per_leaf, "--spines": spines, "--rate": rate}
     drawn = Workload(
         seed=seed,
         topology=_leaf_spine(hosts, hosts_per_leaf, spines, rate) if topology is None else _other(topology, named),
         studies=studies,
-        search=build_search(search, **settings, iterations=iterations, resume=resume),
+        search=build_search(search, **given),
         trials=counts if len(counts) > 1 else (),
         budget_spread=budget_spread,
         weights=tuple(_amount(text, "--weights") for text in weights.split(",")),

@@ -5,13 +5,16 @@ search the next configuration takes the slot of one that has ended, in a populat
 Hyper-parameters change neither bytes nor placement, so that the network sees slots only.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from beamer.errors import InputError, nearest
+from beamer.entry_points import Registry
+from beamer.errors import InputError
 from beamer.studies.model import MAX_RUNG_TRIALS, MAX_STEPS
+from beamer.validation import check_arguments, parameters_of
 
 
 @dataclass(frozen=True)
@@ -26,26 +29,23 @@ class SearchRung:
 Bracket = tuple[SearchRung, ...]
 
 
-class SearchAlgorithm(Protocol):
-    """A kind of search with its parameters, a dataclass.
+class SearchAlgorithm(ABC):
+    """A kind of search; its settings are the fields of a frozen dataclass. Another package adds one by entry point.
 
-    iterations: of the first rung, a unit, a trial or a generation.
+    iterations: of the first rung, a unit, a trial or a generation. A kind that has `trials` may be drawn with several numbers.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    @property
-    def iterations(self) -> int:
-        """Return them."""
-        ...
+    iterations: int
 
+    @abstractmethod
     def brackets(self) -> tuple[Bracket, ...]:
         """Return the rungs of each of the search's brackets, which run side by side; most kinds have one."""
-        ...
 
 
 @dataclass(frozen=True)
-class SuccessiveHalving:
+class SuccessiveHalving(SearchAlgorithm):
     """The best 1/eta of each rung continue for eta times as long, until one is left. Jamieson, Talwalkar 2016 (AISTATS).
 
     trials: in the first rung. iterations: of the first rung. resume: a survivor continues from its checkpoint, so that a rung
@@ -66,7 +66,7 @@ class SuccessiveHalving:
 
 
 @dataclass(frozen=True)
-class Hyperband:
+class Hyperband(SearchAlgorithm):
     """Brackets of successive halving, from many short trials to few long ones, each of about the same budget.
 
     resource: R, the budget of a trial that runs to the end, in units. iterations: of a unit. resume: as in successive halving.
@@ -95,7 +95,7 @@ class Hyperband:
 
 
 @dataclass(frozen=True)
-class RandomSearch:
+class RandomSearch(SearchAlgorithm):
     """Independent trials in stages of `batch`, each stage as long as the others; the last one takes what is left.
 
     trials: in all. batch: at a time. iterations: of every trial.
@@ -115,7 +115,7 @@ class RandomSearch:
 
 
 @dataclass(frozen=True)
-class PopulationBased:
+class PopulationBased(SearchAlgorithm):
     """A population that trains together and, after each generation, copies the weights of its best. Jaderberg et al. 2017.
 
     trials: members of the population. iterations: of one generation.
@@ -133,25 +133,14 @@ class PopulationBased:
         return (_rungs([self.trials] * self.generations, [self.iterations] * self.generations),)
 
 
-SEARCHES: dict[str, type[SearchAlgorithm]] = {
-    "successive-halving": SuccessiveHalving,
-    "hyperband": Hyperband,
-    "random": RandomSearch,
-    "population-based": PopulationBased,
-}
+SEARCHES: Registry[SearchAlgorithm] = Registry("beamer.searches", SearchAlgorithm)  # type: ignore[type-abstract]  # the seam
 
 
-def search(kind: str, **settings: int | bool | None) -> SearchAlgorithm:
-    """Return a search of the kind named so; a setting of None has its default. Raises `InputError` for one it does not have."""
-    if kind not in SEARCHES:
-        raise InputError("search", kind, nearest(kind, SEARCHES))
-    built = SEARCHES[kind]
-    given = {key: value for key, value in settings.items() if value is not None}
-    known = [f.name for f in fields(built)]
-    for key, value in given.items():
-        if key not in known:
-            raise InputError(f"search.{key}", value, f"{kind}'s settings only: {', '.join(known)}")
-    return built(**given)
+def search(kind: str, **settings: Any) -> SearchAlgorithm:
+    """Return a search of the kind named so. Raises `InputError` for a setting that it does not have."""
+    chosen = SEARCHES.choose("search", kind)
+    check_arguments("search", chosen, settings, parameters_of(chosen))
+    return chosen(**settings)
 
 
 def resized(search: SearchAlgorithm, *, factor: float = 1.0, trials: int | None = None) -> SearchAlgorithm:

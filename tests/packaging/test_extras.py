@@ -178,7 +178,7 @@ def use_client(environment: Environment, tmp_path: Path) -> None:
 
 
 def use_simulator(environment: Environment, tmp_path: Path) -> None:
-    drawn = ["--studies", "1", "--search", "random", "--trials", "2", "--batch", "2", "--iterations", "2", "--hosts", "8"]
+    drawn = ["--studies", "1", "--search", "random", "--trials", "2", "--set", "batch=2", "--iterations", "2", "--hosts", "8"]
     environment.checked("beamer", "workload", "--out", "w.yaml", *drawn, cwd=tmp_path)
     refused = environment.run("beamer", "simulate", "w.yaml", "--policies", "nope", cwd=tmp_path)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)

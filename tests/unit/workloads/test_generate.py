@@ -100,14 +100,14 @@ def test_as_many_are_kept_as_the_next_rung_runs(found: SearchAlgorithm) -> None:
 
 def test_every_kind_of_search_is_found_by_name_with_its_own_settings() -> None:
     assert set(SMALL) == set(SEARCHES)
-    assert search("random", trials=5, batch=2, iterations=3, eta=None) == RandomSearch(5, 2, 3)
+    assert search("random", trials=5, batch=2, iterations=3) == RandomSearch(5, 2, 3)
 
 
 @pytest.mark.parametrize(
     ("build", "field", "expected"),
     [
         (lambda: search("randm"), "search", "did you mean 'random'"),
-        (lambda: search("hyperband", generations=3), "search.generations", "resource, eta, iterations, resume"),
+        (lambda: search("hyperband", generations=3), "search.generations", "eta, iterations, resource, resume"),
         (lambda: SuccessiveHalving(trials=0), "search.trials", "at least 1"),
         (lambda: SuccessiveHalving(eta=1), "search.eta", "at least 2"),
         (lambda: SuccessiveHalving(iterations=0), "search.iterations", "at least 1"),
@@ -398,8 +398,8 @@ def run(path: Path, *options: str) -> tuple[str, BaseException | None]:
 
 
 def test_the_command_writes_a_scenario_and_says_what_is_in_it(tmp_path: Path) -> None:
-    options = "--search random --trials 6 --batch 3 --studies 2 --hosts 8 --hosts-per-leaf 2 --spines 3 --rate 40mbit --seed 9"
-    options += " --models dlrm --collectives ring=2,fsdp --workers 2,4 --compute-ratio 0.5 --placement random"
+    options = "--search random --trials 6 --set batch=3 --studies 2 --hosts 8 --hosts-per-leaf 2 --spines 3 --rate 40mbit"
+    options += " --seed 9 --models dlrm --collectives ring=2,fsdp --workers 2,4 --compute-ratio 0.5 --placement random"
     options += " --start-up 0.5 --name nine"
     output, error = run(tmp_path / "w.yaml", *options.split())
     assert error is None
@@ -421,7 +421,7 @@ def test_the_command_writes_a_scenario_and_says_what_is_in_it(tmp_path: Path) ->
 
 
 def test_the_command_takes_any_topology(tmp_path: Path) -> None:
-    _, error = run(tmp_path / "w.yaml", "--topology", "{shape: single, hosts: 5, rate: 1gbit}", "--resume")
+    _, error = run(tmp_path / "w.yaml", "--topology", "{shape: single, hosts: 5, rate: 1gbit}", "--set", "resume=true")
     assert error is None
     assert load(tmp_path / "w.yaml").fabric.name == "single"
 
@@ -436,7 +436,9 @@ def test_the_command_takes_any_topology(tmp_path: Path) -> None:
         (["--topology", "{shape: single}", "--spines", "2"], "--spines"),
         (["--collectives", "ring=often"], "--collectives"),
         (["--workers", "2,some"], "--workers"),
-        (["--search", "hyperband", "--batch", "3"], "search.batch"),
+        (["--search", "hyperband", "--set", "batch=3"], "search.batch"),
+        (["--search", "hyperband", "--set", "eta=some"], "search.eta"),
+        (["--search", "hyperbnd"], "search"),
         (["--models", ""], "models"),
     ],
 )
