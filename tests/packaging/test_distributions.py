@@ -10,6 +10,7 @@ from beamer.lazy_commands import DISTRIBUTION
 from tests.packaging.builds import ROOT
 
 PACKAGES = ("beamer", "controller", "hostagent", "topologies")
+SOURCES = (".md", ".py", ".toml", ".yaml")
 FOR_OTHERS = {"engine_harness", "engines", "fabrics", "gpu_policies", "network_policies", "profile", "situations", "trainer"}
 """Modules of `beamer.testing`: suites for policies and engines of others, what they need, and the shipped search's program."""
 
@@ -51,7 +52,7 @@ def test_the_source_distribution_holds_what_builds_and_tests_it(distributions: t
         "eval/__main__.py",
     }
     assert held >= {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")}
-    assert held >= {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").iterdir() if path.is_file()}
+    assert held >= {path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").rglob("*") if path.suffix in SOURCES}
 
 
 def test_the_base_asks_for_an_http_client_alone(distributions: tuple[Path, Path]) -> None:

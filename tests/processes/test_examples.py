@@ -25,9 +25,11 @@ from beamer.network.policy import NetworkPolicy
 from beamer.studies.model import StageStatus, StudyStatus, TrialStatus
 from beamer.testing.gpu_policies import GPU_POLICY_CHECKS
 from beamer.testing.network_policies import NETWORK_POLICY_CHECKS
+from beamer.workloads.scenario import load
 from tests.processes.site import of_directory, until
 from tests.support.checkout import ROOT
-from tests.support.documented import register
+from tests.support.documented import blocks_of, register
+from tests.support.example_packages import install
 from tests.support.served_controller import served
 from topologies import leaf_spine
 
@@ -51,8 +53,9 @@ def covers(name: str) -> Callable[[Test], Test]:
 
 
 def head(name: str) -> str:
-    """Return the docstring or the comment that an example begins with."""
-    text = (EXAMPLES / name).read_text("utf-8")
+    """Return the docstring or the comment that an example begins with; of a package, its `pyproject.toml`."""
+    path = EXAMPLES / name
+    text = (path / "pyproject.toml" if path.is_dir() else path).read_text("utf-8")
     if name.endswith(".py"):
         return ast.get_docstring(ast.parse(text)) or ""
     return "".join(re.findall(r"\A(?:#.*\n)*", text))
@@ -64,11 +67,15 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.examples = path / "examples"
+        (path / "runs").mkdir()
         shutil.copytree(EXAMPLES, self.examples, ignore=shutil.ignore_patterns("__pycache__"))
 
     def command(self, name: str) -> tuple[list[str], dict[str, str]]:
-        """Return what the README has for an example: a program with its arguments, and variables that it sets."""
-        words = shlex.split(COMMANDS[name])
+        """Return what the README has for an example: a program with its arguments, and variables that it sets.
+
+        A package's is what comes after its installation.
+        """
+        words = shlex.split(COMMANDS[name].partition("&& ")[2] or COMMANDS[name])
         variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
         program, *arguments = words[len(variables) :]
         return [*PROGRAMS[program], *arguments], variables
@@ -101,7 +108,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 
 def test_every_example_is_in_the_table_and_has_a_test() -> None:
-    files = {path.name for path in EXAMPLES.iterdir() if path.is_file()} - {"README.md"}
+    files = {path.name for path in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
     assert files == COMMANDS.keys()
     assert files == covered
 
@@ -181,6 +188,48 @@ def test_the_scenario_compares_two_policies(folder: Folder) -> None:
     ]
     assert ordered["makespans_s"]["small"] < 0.6 * fair["makespans_s"]["small"], "it need not wait for the large one"
     assert ordered["makespans_s"]["large"] <= fair["makespans_s"]["large"]
+
+
+@pytest.fixture
+def packages(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory whose packages the commands find."""
+    directory = folder.path / "packages"
+    monkeypatch.setenv("PYTHONPATH", f"{directory}:{ROOT}")
+    return directory
+
+
+@covers("engine")
+def test_the_engine_is_installed_and_runs_a_search_to_its_end(folder: Folder, packages: Path) -> None:
+    assert COMMANDS["engine"].startswith("pip install ./examples/engine && ")
+    install("engine", packages)
+    found = folder.figures("engine")
+    assert {row["name"]: (row["status"], row["iterations"]) for row in found["configurations"]} == {
+        "rate-0.01": ("killed", 10),
+        "rate-0.02": ("killed", 10),
+        "rate-0.05": ("killed", 20),
+        "rate-0.1": ("finished", 40),
+    }
+    assert found["best"] == "rate-0.1"
+    (output,) = folder.path.glob("runs/one-process/jobs/*rate-0.1.output")
+    iterations = [json.loads(line)["iteration"] for line in output.read_text().splitlines()]
+    assert iterations == list(range(1, 41)), "every rung goes on from the checkpoint of the one before"
+
+
+@covers("search_kind")
+def test_the_kind_of_search_is_installed_and_drawn_with(folder: Folder, packages: Path) -> None:
+    assert COMMANDS["search_kind"].startswith("pip install ./examples/search_kind && ")
+    install("search_kind", packages)
+    folder.run("search_kind")
+    drawn = load(folder.path / "runs" / "screened.yaml")
+    assert {tuple((rung.trials, rung.step) for rung in study.rungs) for study in drawn.studies} == {((16, 4), (3, 36))}
+
+
+@pytest.mark.parametrize(("section", "name"), [("Your own engine", "engine"), ("Your own kind of search", "search_kind")])
+def test_the_documentation_quotes_a_package(section: str, name: str) -> None:
+    files = [path.read_text("utf-8") for path in (EXAMPLES / name).iterdir() if path.is_file()]
+    quoted = [text for language, text in blocks_of(section) if language != "sh"]
+    assert len(quoted) > 1
+    assert [text for text in quoted if not any(text in file for file in files)] == []
 
 
 def brought(folder: Folder, name: str, seam: type[P], monkeypatch: pytest.MonkeyPatch, **parameters: Any) -> P:
