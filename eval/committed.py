@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import ValidationError
+from rich.console import Console
 from rich.table import Table
 
 from beamer.errors import InputError
@@ -35,6 +36,13 @@ class Tabled(Protocol):
     @property
     def seeds_in_words(self) -> str:
         """The seeds of its runs, in words."""
+
+
+def print_tables(study: Tabled, console: Console) -> None:
+    """Print every table of a study."""
+    for tables in study.tables().values():
+        for table in tables:
+            console.print(table)
 
 
 def seed_range(first: int, count: int) -> str:

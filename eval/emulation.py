@@ -3,7 +3,6 @@
 The distribution itself is simulated over many seeds, so that it can be seen whether a work is an unusual one.
 """
 
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +13,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from pydantic import Field
-from rich.console import Console
 from rich.table import Table
 
 from beamer.errors import InputError
@@ -25,6 +23,7 @@ from beamer.workloads.scenario import parse
 from beamer.yaml_files import dump_yaml, read_yaml
 from eval.committed import Committed, seed_range
 from eval.config_section import ConfigSection
+from eval.console import wide_console
 from eval.emulated_runs import RunDocument, emulated_figures
 from eval.network.cells import Cell
 from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
@@ -230,7 +229,7 @@ def emulation(
     kept = {name: before.works[name] for name in config.works if name in before.works and before.has(config, name)}
     if docs and (missing := [name for name in config.works if name not in kept and name not in chosen]):
         raise InputError("--works", works, f"also a part of {', '.join(missing)}, of which there are no figures")
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = wide_console(160)
     # SEBF is the best of those that know no stages, and runs for the simulated seeds.
     policies = dict.fromkeys([*config.policies, "sebf"])
     drawn = [simulated(config.base.document(seed), list(policies)) for seed in range(config.seeds)]

@@ -31,12 +31,14 @@ RESTS_ON: Mapping[str, tuple[str, ...]] = {
 """Modules by results file: a table rests on them and on all that they import."""
 OF_NO_FIGURE = (
     "eval.committed",
+    "eval.console",
     "eval.documents",
     "eval.gpu.agreement",
     "eval.gpu.documents",
     "eval.gpu.knowledge",
     "eval.gpu.report",
     "eval.origin",
+    "eval.progress",
     "eval.report",
 )
 """Modules that show figures and make none."""

@@ -4,7 +4,6 @@ Each repetition runs every mode one after another, so that they compare runs of 
 """
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -12,14 +11,14 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from beamer.network.allocation import Classes
 from beamer.sim import Assumptions, simulate
 from beamer.workloads.scenario import load
+from eval.console import wide_console
 from eval.emulated_runs import RunDocument, emulated_figures
-from eval.rates.command import CONFIG, read_config
+from eval.rates.command import RATES
 from eval.rates.runs import IDEAL, POLICY, WITHOUT, ModeEntry, RatesConfig
 
 SCENARIO = Path(__file__).parent / "configs" / "twelve-searches.yaml"
@@ -63,17 +62,19 @@ def _spread(values: Sequence[float], form: str) -> str:
 
 def rates_emulation(
     scenario: Annotated[Path, typer.Argument(help="Scenario file.", exists=True, dir_okay=False)] = SCENARIO,
-    config_file: Annotated[Path, typer.Option("--config", help="Whose modes are run.", exists=True, dir_okay=False)] = CONFIG,
+    config_file: Annotated[
+        Path, typer.Option("--config", help="Whose modes are run.", exists=True, dir_okay=False)
+    ] = RATES.config_file,
     repetitions: Annotated[int, typer.Option(min=1, help="How often all modes run.")] = 5,
     json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path(
         "results/rates-emulation.json"
     ),
 ) -> None:
     """Compare classes, ceilings on senders and both over repeated emulated runs."""
-    config = read_config(config_file)
+    config = RATES.read_config(config_file)
     ideal = simulate(load(scenario), POLICY, assumptions=Assumptions(coflows_known=False), allocator=Classes(queues=None))
     json_file.parent.mkdir(parents=True, exist_ok=True)
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = wide_console(160)
     documents: list[dict[str, RunDocument]] = []
     for number in range(repetitions):
         documents.append({name: emulated(scenario, *entry) for name, entry in entries(config).items()})

@@ -9,22 +9,19 @@ import functools
 import hashlib
 import json
 import os
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from beamer.errors import EngineError
 from eval.arithmetic import arithmetic, calculated
+from eval.progress import runs_progress
 from eval.workers import Workers, as_they_end
 
 ROOT = Path(__file__).resolve().parent.parent
-PLAIN_LINES = 10  # of progress, per call, where there is no terminal to draw a bar on
 
 Result = Mapping[str, Any]
 """A run's, as plain JSON."""
@@ -55,6 +52,14 @@ class ResultCache:
         """Remove every result."""
         for path in self._folder.glob("*.json"):
             path.unlink()
+
+
+def run_cache(command: str, anew: bool) -> ResultCache:
+    """Return the results that earlier runs of a command left in this directory. anew: forget them."""
+    cache = ResultCache(Path("results") / f"{command}-runs")
+    if anew:
+        cache.forget()
+    return cache
 
 
 def digest(*parts: Any) -> str:
@@ -132,13 +137,13 @@ def run_resumably(tasks: Sequence[Task], cache: ResultCache, workers: Workers, c
     """Return the results of tasks in their order: those that the cache has, and the others, which it is given as they end.
 
     workers: that run the others. Tasks of one key are run once. A task that raises ends all of them, as an interrupt does; what
-    ended before is kept. Progress is a bar on a terminal, and lines elsewhere.
+    ended before is kept.
 
     Raises `EngineError` for a worker that calculates otherwise than this process, as where processors are of several kinds.
     """
     known = {task.key: result for task in tasks if (result := cache.find(task.cache_key)) is not None}
     missing = {task.key: task for task in tasks if task.key not in known}
-    with _progress(console, title, len(missing) + len(known), len(known)) as advance:
+    with runs_progress(console, title, len(missing) + len(known), len(known)) as progress:
         if missing:
             with workers(len(missing)) as pool:
                 running = {pool.submit(calculated, task.function, task.arguments): task for task in missing.values()}
@@ -151,7 +156,7 @@ def run_resumably(tasks: Sequence[Task], cache: ResultCache, workers: Workers, c
                         error.add_note(f"in {task.label}")
                         raise
                     cache.store(task.cache_key, known[task.key])
-                    advance(task.label)
+                    progress.end(task.label)
     return [known[task.key] for task in tasks]
 
 
@@ -163,32 +168,3 @@ def _check_arithmetic(made_with: Mapping[str, str]) -> None:
             f"a worker calculates with {other}, this process with {ours}: figures of both would stand in one table; "
             "run on one kind of machine, or set OPENBLAS_CORETYPE and NPY_DISABLE_CPU_FEATURES to what all have"
         )
-
-
-@contextmanager
-def _progress(console: Console, title: str, total: int, done: int) -> Iterator[Callable[[str], None]]:
-    """Show progress, and yield what is called with the label of each run that has ended."""
-    if console.is_terminal:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console) as bar:
-            shown = bar.add_task(title, total=total, completed=done)
-            yield lambda label: bar.update(shown, advance=1, description=f"{title}: {label}")
-            bar.update(shown, description=title)
-        return
-    started, ended, first = time.perf_counter(), done, done
-    console.print(f"{title}: {total} runs, {done} of them known")
-
-    def advance(label: str) -> None:
-        nonlocal ended
-        ended += 1
-        parts = total - first
-        if (ended - first) * PLAIN_LINES // parts > (ended - first - 1) * PLAIN_LINES // parts:
-            console.print(f"{title}: {ended} of {total} runs, {time.perf_counter() - started:.0f} s, last {label}")
-
-    yield advance

@@ -4,7 +4,6 @@ Each repetition runs all policies one after another, so that a ratio compares ru
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,9 @@ from statistics import median
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from eval.console import wide_console
 from eval.emulated_runs import RunDocument, emulated_figures
 
 
@@ -74,7 +73,7 @@ def sct(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every repetition's figures here.")] = None,
 ) -> None:
     """Compare mean stage completion times over repeated emulated runs."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = wide_console(120)
     documents: list[list[RunDocument]] = []
     for number in range(repetitions):
         documents.append(emulated_figures(scenario, "--policies", policies))

@@ -2,16 +2,27 @@
 
 from typing import Any
 
-from eval.asynchronous.report import COMMITTED as ASYNCHRONOUS
+from eval.asynchronous.command import ASYNCHRONOUS
 from eval.bench.levels import COMMITTED as BENCH
 from eval.committed import Committed
 from eval.emulation import COMMITTED as EMULATION
 from eval.engines.report import COMMITTED as ENGINES
 from eval.faults.report import COMMITTED as FAULTS
-from eval.joint.report import COMMITTED as JOINT
-from eval.network.results_file import COMMITTED as NETWORK
-from eval.rates.report import COMMITTED as RATES
+from eval.joint.command import JOINT
+from eval.network.command import NETWORK
+from eval.rates.command import RATES
 from eval.training import COMMITTED as TRAINING
-from eval.trials.report import COMMITTED as TRIALS
+from eval.trials.command import TRIALS
 
-STUDIES: tuple[Committed[Any], ...] = (ASYNCHRONOUS, BENCH, EMULATION, ENGINES, FAULTS, JOINT, NETWORK, RATES, TRAINING, TRIALS)
+STUDIES: tuple[Committed[Any], ...] = (
+    ASYNCHRONOUS.committed,
+    BENCH,
+    EMULATION,
+    ENGINES,
+    FAULTS,
+    JOINT.committed,
+    NETWORK.committed,
+    RATES.committed,
+    TRAINING,
+    TRIALS.committed,
+)

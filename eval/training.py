@@ -1,6 +1,5 @@
 """Searches that train on real packets under pairs of policies, several times each, and what the simulator expects of them."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from beamer.workloads.joint import JointScenario, load
 from beamer.yaml_files import read_yaml
 from eval.committed import Committed
 from eval.config_section import ConfigSection
+from eval.console import wide_console
 from eval.emulated_runs import RunDocument, emulated_figures
 from eval.grid import Docs, JsonFile
 from eval.pairs import policies_of
@@ -181,7 +181,7 @@ def training(
     path = COMMITTED.output(docs, whole=config_file == CONFIG and repetitions is None, path=json_file)
     if repetitions is not None:
         config = config.model_copy(update={"repetitions": repetitions})
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = wide_console(200)
     study = repeated(config, console, partial(COMMITTED.write, path=json_file))  # A part of the study is not committed.
     COMMITTED.write(study, path)
     console.print(study.pairs_table())

@@ -1,16 +1,10 @@
 """Tables of the study of searches without barriers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from rich.table import Table
 
 from eval.asynchronous.runs import AsynchronousConfig
-from eval.committed import Committed, seed_range
-from eval.grid import Runs
-from eval.statistics import CONFIDENCE, Ratio
+from eval.grid_study import GridStudy
 
 MEASURES = {
     "first": ("first_s", "seconds until the first trial has completed the top rung"),
@@ -20,30 +14,8 @@ MEASURES = {
 }
 
 
-@dataclass(frozen=True)
-class AsynchronousStudy:
+class AsynchronousStudy(GridStudy[AsynchronousConfig]):
     """The runs of a config, by cell and policy."""
-
-    config: AsynchronousConfig
-    runs: Runs
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "AsynchronousStudy":
-        """Return the study that a file's content is of."""
-        return cls(AsynchronousConfig.model_validate(document["config"]), document["runs"])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return its config and figures as plain JSON."""
-        return {"config": self.config.model_dump(mode="json"), "runs": self.runs}
-
-    def each(self, cell: str, policy: str, measure: str) -> list[float]:
-        """Return a measure of a policy, seed by seed."""
-        return [run[measure] for run in self.runs[cell][policy]]
-
-    @property
-    def seeds_in_words(self) -> str:
-        """The seeds of its runs, in words."""
-        return seed_range(self.config.first_seed, self.config.seeds)
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section, those of measures that no cell has left out."""
@@ -55,18 +27,17 @@ class AsynchronousStudy:
         key, title = MEASURES[measure]
         first, *others = self.config.policies
         last = others[-1]
-        title = f"{title}, relative to {first}: geometric means over {self._seeds()} seeds, {CONFIDENCE:.0%} intervals"
+        title = f"{title}, relative to {first}: {self._means()}"
         table = Table(title=title, title_justify="left")
         for column in ("cell", *others, f"{last}, median", f"seeds in which {last} is later"):
             table.add_column(column, justify="left" if column == "cell" else "right")
         for cell, runs in self.runs.items():
             if key not in runs[first][0]:
                 continue
-            base = self.each(cell, first, key)
-            ratios = np.array(self.each(cell, last, key)) / np.array(base)
+            ratios = np.array(self.each(cell, last, key)) / np.array(self.each(cell, first, key))
             table.add_row(
                 cell,
-                *(str(Ratio.of(self.each(cell, other, key), base)) for other in others),
+                *(str(self.ratio(cell, other, first, key)) for other in others),
                 f"{float(np.median(ratios)):.2f}",
                 f"{int((ratios > 1).sum())} of {len(ratios)}",
             )
@@ -80,9 +51,3 @@ class AsynchronousStudy:
         means = (np.mean([np.mean(self.each(cell, name, "loss")) for cell in self.runs]) for name in self.config.policies)
         table.add_row("all cells", *(f"{mean:.4f}" for mean in means))
         return table
-
-    def _seeds(self) -> int:
-        return min(len(runs) for cell in self.runs.values() for runs in cell.values())
-
-
-COMMITTED = Committed("asynchronous", "policies.md", AsynchronousStudy.from_json)

@@ -4,7 +4,6 @@ Decisions of both levels are committed, as `eval/results/bench.json` and a secti
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +21,7 @@ from eval.bench.scale import growth_table, scale_table
 from eval.bench.simgrid.comparison import SIZES as FABRICS
 from eval.bench.simgrid.comparison import simgrid_tables
 from eval.bench.traces import trace_table
+from eval.console import wide_console
 
 
 def bench(
@@ -44,7 +44,7 @@ def bench(
     ] = None,
 ) -> None:
     """Measure ordering, trace replay, simulation at scale, a controller under load and decisions of one level and of both."""
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = wide_console(160)
     if docs:
         _measure_levels(console, docs)
         return

@@ -1,14 +1,14 @@
 """`python -m eval engines`: one search under every policy, disturbed, held against how it ends undisturbed."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from beamer.errors import InputError, nearest
 from beamer.gpu.policies import GPU_POLICIES
+from eval.committed import print_tables
+from eval.console import wide_console
 from eval.engines.experiment import EngineOutcome, run
 from eval.engines.report import COMMITTED, EngineStudy
 from eval.engines.search import FULL, SMALL, DisturbedSearch
@@ -33,7 +33,7 @@ def engines(
 
     Under every policy each sound configuration is to end as if nothing had happened, step by step, and the same one is to win.
     """
-    console = Console(width=None if sys.stdout.isatty() else 220)
+    console = wide_console()
     names = chosen(policies)
     output = COMMITTED.output(docs, not small and names == list(GPU_POLICIES), json_file)
     sizes = SMALL if small else FULL
@@ -45,9 +45,7 @@ def engines(
         console.print(f"{policy}: {one.launches} launches in {one.elapsed_s:.0f} s", *one.failures, sep="\n  ", markup=False)
         COMMITTED.write(EngineStudy(sizes, seed, outcomes), output)
     study = EngineStudy(sizes, seed, outcomes)
-    for tables in study.tables().values():
-        for table in tables:
-            console.print(table)
+    print_tables(study, console)
     console.print(f"figures: {output}")
     if docs:
         COMMITTED.renew(study)

@@ -1,14 +1,14 @@
 """`python -m eval faults`: makes faults happen to real processes on loopback, and says what was lost and how long it took."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from beamer.errors import InputError, nearest
+from eval.committed import print_tables
+from eval.console import wide_console
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.catalogue import FAULTS
 from eval.faults.report import COMMITTED, FaultStudy
@@ -33,12 +33,10 @@ def faults(
     What cannot be run here, as PostgreSQL is not installed, is named and left out; its committed figures stay. Ends with 1
     where nothing is left to run, too.
     """
-    console = Console(width=None if sys.stdout.isatty() else 220)
+    console = wide_console()
     study = run(chosen(only), times, seed, console.print)
     COMMITTED.write(study, json_file)
-    for tables in study.tables().values():
-        for table in tables:
-            console.print(table)
+    print_tables(study, console)
     console.print(f"figures: {json_file}")
     if docs:
         known = COMMITTED.read() if COMMITTED.results.exists() else FaultStudy({}, {}, {})

@@ -1,16 +1,15 @@
 """`python -m eval fuzz`: sends hostile input to what listens, for some minutes each, and says what came of it."""
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from beamer.errors import InputError, nearest
+from eval.console import wide_console
 from eval.fuzz.findings import SLOW_TURN_S, Findings
 from eval.fuzz.targets import TARGETS
 
@@ -27,7 +26,7 @@ def fuzz(minutes: Minutes = 5, seed: Seed = 1, only: Only = None, json_file: Jso
     """
     if only is not None and only not in TARGETS:
         raise InputError("--only", only, nearest(only, list(TARGETS)))
-    console = Console(width=None if sys.stdout.isatty() else 220)
+    console = wide_console()
     found = [run(60 * minutes, seed, None) for name, run in TARGETS.items() if only in (None, name)]
     console.print(findings_table(found))
     for findings in found:

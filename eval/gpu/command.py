@@ -4,7 +4,6 @@ All contenders are given the same work for a seed, so that ratios are paired. Th
 is run; a policy that loses is shown like the others. Finished runs are kept, so that a second start repeats none of them.
 """
 
-import sys
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -12,16 +11,14 @@ from typing import Annotated
 
 import typer
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from beamer.errors import InputError
+from eval.console import wide_console
 from eval.gpu import documents, regions, tuning
 from eval.gpu.claims import Claim, Inputs
 from eval.gpu.results_file import ClaimResults, StudyResults
-from eval.gpu.study import CACHE, CONFIG, GpuStudyConfig, Runner, grouped, read, runs_of
-from eval.resume import ResultCache
-
-NARROW = 220  # columns of tables that are not printed on a terminal
+from eval.gpu.study import CONFIG, GpuStudyConfig, Runner, grouped, read, runs_of
+from eval.resume import run_cache
 
 
 def gpu(
@@ -62,11 +59,8 @@ def gpu(
         raise InputError("--data", None, "the measured data, as what is found goes into the project's results")
     config = read(config_file)
     config = config.model_copy(update={"seeds": seeds or config.seeds})
-    console = Console(width=None if sys.stdout.isatty() else NARROW)
-    cache = ResultCache(CACHE)
-    if fresh:
-        cache.forget()
-    runner = Runner(cache, processes, console)
+    console = wide_console()
+    runner = Runner(run_cache("gpu", fresh), processes, console)
     names = claim or list(config.claims)
     claims = {name: config.claim(name) for name in names}
     known = [cell for one in claims.values() for cell in one.cells()]

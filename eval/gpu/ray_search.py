@@ -11,7 +11,6 @@ is real, and takes longer on a machine that does other things: contenders take t
 
 import json
 import logging
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +28,6 @@ from ray import tune
 from ray.tune import Callback, CheckpointConfig, FailureConfig, RunConfig, Stopper, TuneConfig, Tuner
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
-from rich.console import Console
 from rich.table import Table
 
 from beamer.engines.ray_tune.local import LocalRayCluster
@@ -39,6 +37,7 @@ from beamer.gpu.model import Request
 from beamer.lazy_commands import errors_as_exit_codes
 from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.yaml_files import read_json
+from eval.console import wide_console
 from eval.gpu.ray_trial import NetworkTrial
 
 ROOT = Path(__file__).parents[2]
@@ -357,7 +356,7 @@ def main(
     if kill:
         searches = {name: replace(one, kill_after_s=5.0) for name, one in searches.items()}
     done = read(json_file, searches) if json_file else []
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = wide_console(160)
 
     def keep(one: RayRun) -> None:
         done.append(one)

@@ -23,7 +23,6 @@ from eval.resume import ResultCache, Task, digest, folder_digest, run_resumably,
 from eval.workers import on_processes
 
 CONFIG = Path(__file__).parent.parent / "configs" / "gpu.yaml"
-CACHE = Path("results/gpu-runs")
 OF_NO_RUN = ("beamer.gpu.policies", "eval.gpu.knowledge", "eval.gpu.report", "eval.statistics")
 """Modules that claims import and that decide nothing about a run: the registry of policies, of which a run has one, and what is
 shown of results."""

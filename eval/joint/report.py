@@ -1,39 +1,20 @@
 """Tables of the study of both levels."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from rich.table import Table
 
-from eval.committed import Committed, seed_range
-from eval.grid import Runs
+from eval.grid_study import GridStudy
 from eval.joint.runs import JointConfig, JointVariants, in_variant
 from eval.pairs import pair
-from eval.statistics import CONFIDENCE, Ratio
+from eval.statistics import Ratio
 
 
-@dataclass(frozen=True)
-class JointStudy:
+class JointStudy(GridStudy[JointConfig]):
     """The runs of a config, by cell and pair of policies."""
 
-    config: JointConfig
-    runs: Runs
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "JointStudy":
-        """Return the study that a file's content is of."""
-        return cls(JointConfig.model_validate(document["config"]), document["runs"])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return its config and figures as plain JSON."""
-        return {"config": self.config.model_dump(mode="json"), "runs": self.runs}
-
-    @property
-    def seeds_in_words(self) -> str:
-        """The seeds of its runs, in words."""
-        return seed_range(self.config.first_seed, self.config.seeds)
+    main_measure = "search_s"
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
@@ -45,17 +26,9 @@ class JointStudy:
             "robustness": [self._robustness(cell) for cell in self.config.robustness.cells if cell in self.runs],
         }
 
-    def each(self, cell: str, who: str, measure: str) -> list[float]:
-        """Return a measure of a pair of policies, seed by seed."""
-        return [run[measure] for run in self.runs[cell][who]]
-
     @property
     def _neither(self) -> str:
         return pair(self.config.gpu_policies[0], self.config.network_policies[0])
-
-    def ratio(self, cell: str, who: str, base: str, measure: str = "search_s") -> Ratio:
-        """Return a measure of a pair of policies relative to that of another, paired by seed."""
-        return Ratio.of(self.each(cell, who, measure), self.each(cell, base, measure))
 
     def _to_bound(self, cell: str, who: str) -> Ratio:
         return Ratio.of(self.each(cell, who, "search_s"), self.each(cell, who, "bound_s"))
@@ -135,10 +108,3 @@ class JointStudy:
             idle = fmean(self.each(cell, whos[-1], "idle"))
             table.add_row(gpu, *(str(self.ratio(cell, who, self._neither)) for who in whos), f"{idle:.0%}")
         return table
-
-    def _means(self) -> str:
-        seeds = min(len(runs) for cell in self.runs.values() for runs in cell.values())
-        return f"geometric means over {seeds} seeds, {CONFIDENCE:.0%} intervals"
-
-
-COMMITTED = Committed("joint", "gpu.md", JointStudy.from_json)

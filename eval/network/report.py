@@ -1,48 +1,56 @@
 """Tables and plots of the study of network policies."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from eval.committed import seed_range
+from eval.grid_study import GridStudy, Runs
 from eval.network.cells import FAIR, Contender, NetworkConfig, spread_name
 from eval.statistics import CONFIDENCE, Interval, Ratio
 
+BOUND = "bound"  # The runs of this name are of lower bounds.
 EQUIVALENT = 0.03  # a ratio whose whole interval is this close to 1 is called equal
-
-Figures = Mapping[str, Sequence[Mapping[str, float]]]
-"""The measures of a cell's runs by contender, seeds in order, of some contenders the first ones alone."""
 
 Bounds = Sequence[Mapping[str, Any]]
 
 
-class Study:
-    """The runs of a config. runs, bounds: by cell."""
+@dataclass(frozen=True)
+class Study(GridStudy[NetworkConfig]):
+    """The runs of a config, of some contenders those of the first seeds alone. bounds: by cell, seeds in order."""
 
-    def __init__(self, config: NetworkConfig, runs: Mapping[str, Figures], bounds: Mapping[str, Bounds]) -> None:
-        self.config = config
-        self.runs = runs
-        self.bounds = bounds
-        self._live = [contender for contender in config.contenders if contender.is_live and not contender.survivors]
-        self._ideal = [contender for contender in config.contenders if not contender.is_live]
-        self._told = [contender for contender in config.contenders if contender.survivors]
+    main_measure = "mean_s"
+    bounds: Mapping[str, Bounds]
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "Study":
+    def of_runs(cls, config: NetworkConfig, found: Runs) -> "Study":
+        """Return the study that results make up; the runs of `BOUND` are the bounds."""
+        runs = {name: {who: several for who, several in of.items() if who != BOUND} for name, of in found.items()}
+        return cls(config, runs, {name: of[BOUND] for name, of in found.items()})
+
+    @classmethod
+    def from_json(cls, config: type[NetworkConfig], document: Mapping[str, Any]) -> "Study":
         """Return the study that a file's content is of."""
-        return cls(NetworkConfig.model_validate(document["config"]), document["runs"], document["bounds"])
+        return cls(config.model_validate(document["config"]), document["runs"], document["bounds"])
 
     def as_json(self) -> dict[str, Any]:
         """Return its config and figures as plain JSON."""
-        return {"config": self.config.model_dump(), "runs": self.runs, "bounds": self.bounds}
+        return {**super().as_json(), "bounds": self.bounds}
 
-    def ratio(self, cell: str, name: str, base: str, measure: str = "mean_s") -> Ratio:
-        """Return a contender's measure relative to that of `base`, paired by seed, over the seeds that both were run with."""
-        pairs = list(zip(self.runs[cell][name], self.runs[cell][base], strict=False))
-        return Ratio.of([run[measure] for run, _ in pairs], [run[measure] for _, run in pairs])
+    @property
+    def _live(self) -> list[Contender]:
+        return [contender for contender in self.config.contenders if contender.is_live and not contender.survivors]
+
+    @property
+    def _ideal(self) -> list[Contender]:
+        return [contender for contender in self.config.contenders if not contender.is_live]
+
+    @property
+    def _told(self) -> list[Contender]:
+        return [contender for contender in self.config.contenders if contender.survivors]
 
     def overall(self, cells: Sequence[str], name: str, base: str, measure: str = "mean_s") -> float:
         """Return the geometric mean of that ratio over cells."""
@@ -64,11 +72,6 @@ class Study:
         """Return those of the cells that were run."""
         return [cell for cell in cells if cell in self.runs]
 
-    @property
-    def seeds_in_words(self) -> str:
-        """The seeds of its runs, in words."""
-        return seed_range(self.config.first_seed, self.config.seeds)
-
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
         found: dict[str, list[Table]] = {}
@@ -76,17 +79,17 @@ class Study:
             cells = self.known(list(group.cells))
             if cells:
                 found[name] = [
-                    self._means(f"{group.title}, live", cells, self._live),
+                    self._to_reference(f"{group.title}, live", cells, self._live),
                     self._relative_to_fair(f"{group.title}, live: 95th percentile of the SCTs", cells, "p95_s"),
                     self._relative_to_fair(f"{group.title}, live: largest stretch", cells, "stretch"),
                 ]
                 others = self._ideal + self._told
                 if self._run(others, cells):
                     title = f"{group.title}, by ideal allocators or told the survivors"
-                    found[f"{name} ideal"] = [self._means(title, cells, others)]
+                    found[f"{name} ideal"] = [self._to_reference(title, cells, others)]
                 found[f"{name} bound"] = [self._against_bound(group.title, cells)]
         if self._spread():
-            found["spread"] = [self._means("Searches by the spread of their budgets, live", self._spread(), self._live)]
+            found["spread"] = [self._to_reference("Searches by the spread of their budgets, live", self._spread(), self._live)]
         if self.runs:
             found["decisions"] = [self._decisions()]
         return found
@@ -94,10 +97,10 @@ class Study:
     def _spread(self) -> list[str]:
         return self.known([spread_name(factor) for factor in self.config.spread.factors])
 
-    def _means(self, title: str, cells: Sequence[str], contenders: Sequence[Contender]) -> Table:
+    def _to_reference(self, title: str, cells: Sequence[str], contenders: Sequence[Contender]) -> Table:
         reference = self.config.reference
         names = self._run(contenders, cells, besides=reference)
-        table = _table(f"{title}: mean SCT relative to {reference}", self._seeds(cells, names), names)
+        table = _table(f"{title}: mean SCT relative to {reference}", self._counted(cells, names), names)
         for cell in cells:
             known = self.runs[cell]
             table.add_row(cell, *(_marked(self.ratio(cell, name, reference)) if name in known else "" for name in names))
@@ -106,7 +109,7 @@ class Study:
 
     def _relative_to_fair(self, title: str, cells: Sequence[str], measure: str) -> Table:
         names = self._run(self._live, cells, besides=FAIR)
-        table = _table(f"{title} relative to {FAIR}", self._seeds(cells, names), names)
+        table = _table(f"{title} relative to {FAIR}", self._counted(cells, names), names)
         for cell in cells:
             known = self.runs[cell]
             table.add_row(cell, *(str(self.ratio(cell, name, FAIR, measure)) if name in known else "" for name in names))
@@ -119,7 +122,7 @@ class Study:
         told = self._run(self._told, cells)
         over_bound = [f"{name} / bound" for name in (reference, *told, "best found")]
         columns = ["bound", *over_bound, f"{reference} / best found"]
-        table = _table(f"{title}: mean SCT against bounds and best schedules found", self._seeds(cells, [reference]), columns)
+        table = _table(f"{title}: mean SCT against bounds and best schedules found", self._counted(cells, [reference]), columns)
         for cell in cells:
             bounds = self.bounds.get(cell, ())
             means = {name: np.array([run["mean_s"] for run in runs]) for name, runs in self.runs[cell].items()}
@@ -152,7 +155,7 @@ class Study:
         names = [contender.name for contender in contenders if contender.name != besides]
         return [name for name in names if any(name in self.runs[cell] for cell in cells)]
 
-    def _seeds(self, cells: Sequence[str], names: Sequence[str]) -> str:
+    def _counted(self, cells: Sequence[str], names: Sequence[str]) -> str:
         """Return how many seeds these contenders were run with, as text."""
         counts = {len(self.runs[cell][name]) for cell in cells for name in names if name in self.runs[cell]}
         return " to ".join(map(str, sorted({min(counts), max(counts)})))

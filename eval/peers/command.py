@@ -1,7 +1,6 @@
 """`python -m eval peers`: runs our policies inside other projects' simulators, beside the policies of those projects."""
 
 import json
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -9,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 from pydantic import Field, FiniteFloat, TypeAdapter
-from rich.console import Console
 
 from beamer.errors import InputError, nearest
 from beamer.yaml_files import read_yaml
 from eval.config_section import ConfigSection
 from eval.configured_policy import configured_policy
+from eval.console import wide_console
 from eval.peers.base import Peer
 from eval.peers.contender import PeerContender, PeerRun
 from eval.peers.environment import interpreter
@@ -139,7 +138,7 @@ def peers(
     found = [(peer, peer.find(folder)) for peer, folder in given]
     config = read(config_file)
     cache = cache.absolute()  # runs have another working folder
-    console = Console(width=None if sys.stdout.isatty() else 220)
+    console = wide_console()
     before = read_results(json_file)
     outcomes: dict[str, PeerResults] = {}
     started = time.perf_counter()

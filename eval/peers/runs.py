@@ -16,8 +16,8 @@ from beamer.errors import EngineError
 from eval.arithmetic import kernels
 from eval.peers.base import ROOT, Peer, sources_of
 from eval.peers.contender import PeerRun
-from eval.peers.progress import RunsProgress, runs_progress
 from eval.peers.report import PeerFigures
+from eval.progress import RunsProgress, runs_progress
 from eval.workers import as_they_end
 
 ERROR_LINES = 12  # So many of the last lines are kept of what a run that failed printed.

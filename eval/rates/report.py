@@ -1,15 +1,9 @@
 """Tables of the study of modes of keeping an order."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 from rich.table import Table
 
-from eval.committed import Committed, seed_range
-from eval.grid import Runs
+from eval.grid_study import GridStudy
 from eval.rates.runs import IDEAL, RatesConfig
-from eval.statistics import CONFIDENCE, Ratio
 
 MEASURES = {
     "mean": ("mean_s", "mean stage completion time"),
@@ -18,30 +12,8 @@ MEASURES = {
 }
 
 
-@dataclass(frozen=True)
-class RatesStudy:
+class RatesStudy(GridStudy[RatesConfig]):
     """The runs of a config, by cell and mode."""
-
-    config: RatesConfig
-    runs: Runs
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "RatesStudy":
-        """Return the study that a file's content is of."""
-        return cls(RatesConfig.model_validate(document["config"]), document["runs"])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return its config and figures as plain JSON."""
-        return {"config": self.config.model_dump(mode="json"), "runs": self.runs}
-
-    def ratio(self, cell: str, name: str, base: str, measure: str) -> Ratio:
-        """Return a mode's measure relative to that of `base`, paired by seed."""
-        return Ratio.of(*([run[measure] for run in self.runs[cell][who]] for who in (name, base)))
-
-    @property
-    def seeds_in_words(self) -> str:
-        """The seeds of its runs, in words."""
-        return seed_range(self.config.first_seed, self.config.seeds)
 
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
@@ -67,11 +39,7 @@ class RatesStudy:
         return table
 
     def _table(self, title: str) -> Table:
-        seeds = min(len(runs) for cell in self.runs.values() for runs in cell.values())
-        table = Table(title=f"{title}: geometric means over {seeds} seeds, {CONFIDENCE:.0%} intervals", title_justify="left")
+        table = Table(title=f"{title}: {self._means()}", title_justify="left")
         for column in ("", *self.runs):
             table.add_column(column, justify="right" if column else "left")
         return table
-
-
-COMMITTED = Committed("rates", "rates.md", RatesStudy.from_json)

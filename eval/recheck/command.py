@@ -1,15 +1,14 @@
 """`python -m eval recheck`: runs cells of the committed tables again, prints what differs, and lists tables that are older."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from beamer.errors import InputError, nearest
 from eval.arithmetic import arithmetic
+from eval.console import wide_console
 from eval.recheck.age import older_tables
 from eval.recheck.base import CommittedCell, MissingInput, RecheckInputs
 from eval.recheck.coverage import lacking
@@ -31,7 +30,7 @@ def recheck(
     older: Annotated[bool, typer.Option("--older", help="List older tables, and what they lack; run nothing.")] = False,
 ) -> None:
     """Run cells of the committed tables again; ends with 1 if a figure is another one."""
-    console = Console(width=None if sys.stdout.isatty() else 220, markup=False, highlight=False)
+    console = wide_console(markup=False)
     names = _chosen(tables)
     for name, reason in older_tables().items():
         if name in names or not tables:

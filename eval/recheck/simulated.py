@@ -1,80 +1,68 @@
 """Cells of the tables of network policies, of both levels, and of what the simulator expects of emulated works."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from itertools import product
+from typing import Any, TypeVar
 
-from eval.asynchronous.report import COMMITTED as ASYNCHRONOUS
-from eval.asynchronous.runs import run_policy
+from eval.asynchronous.command import ASYNCHRONOUS
 from eval.emulation import COMMITTED as EMULATION
 from eval.emulation import simulated
-from eval.joint.report import COMMITTED as JOINT
-from eval.joint.runs import PLAIN, in_variant, run_pair
-from eval.network.command import read_config as read_network_config
-from eval.network.results_file import COMMITTED as NETWORK
-from eval.network.runs import run_bound, run_contender
-from eval.pairs import policies_of
-from eval.rates.report import COMMITTED as RATES
-from eval.rates.runs import run_mode
+from eval.grid import GridExperiment
+from eval.grid_study import GridStudy
+from eval.joint.command import JOINT
+from eval.joint.runs import in_variant
+from eval.network.command import NETWORK
+from eval.network.runs import run_bound
+from eval.rates.command import RATES
 from eval.recheck.base import CommittedCell, RecheckInputs, only
-from eval.trials.report import COMMITTED as TRIALS
-from eval.trials.runs import run_variant
+from eval.trials.command import TRIALS
+
+S = TypeVar("S", bound=GridStudy[Any])
 
 SIMULATED = ("mean_sct_s", "p95_sct_s")
 SEEDS = 2  # So many seeds of the distribution of emulated works are made again.
 
 
+def _first_seed(experiment: GridExperiment[Any, Any, S], study: S, names: Iterable[tuple[str, str]]) -> list[CommittedCell]:
+    """Return the first seed of a committed study, without times of decisions. names: of cells, and of contenders on them."""
+    config, seed, cells = study.config, study.config.first_seed, experiment.cells(study.config)
+    found = []
+    for name, who in names:
+        run = experiment.runs(config, name, cells[name], seed)[who]
+        figures = {key: value for key, value in study.runs[name][who][0].items() if not key.startswith("decide")}
+        found.append(CommittedCell(f"{name}, {who}, seed {seed}", figures, partial(run.function, *run.arguments)))
+    return found
+
+
 def asynchronous(inputs: RecheckInputs) -> Collection[CommittedCell]:
     """Return the first seed of every cell under every policy, of one search or two."""
-    study = ASYNCHRONOUS.read()
-    config = study.config
-    return [
-        CommittedCell(
-            f"{name}, {policy}, seed {config.first_seed}",
-            study.runs[name][policy][0],
-            partial(run_policy, config.cell(name), policy, config.queues, config.first_seed),
-        )
-        for name in config.cells
-        for policy in config.policies
-        if config.cell(name).searches <= 2
-    ]
+    study = ASYNCHRONOUS.committed.read()
+    names = [name for name in study.config.cells if study.config.cell(name).searches <= 2]
+    return _first_seed(ASYNCHRONOUS, study, product(names, study.config.policies))
 
 
 def rates(inputs: RecheckInputs) -> Collection[CommittedCell]:
     """Return the first seed of every cell in every mode."""
-    study = RATES.read()
-    config = study.config
-    return [
-        CommittedCell(
-            f"{name}, {who}, seed {config.first_seed}",
-            study.runs[name][who][0],
-            partial(run_mode, config.cell(name), policy, entry, config.first_seed),
-        )
-        for name in config.cells
-        for who, (policy, entry) in config.entries.items()
-    ]
+    study = RATES.committed.read()
+    return _first_seed(RATES, study, product(study.config.cells, study.config.entries))
 
 
 def network(inputs: RecheckInputs) -> Collection[CommittedCell]:
     """Return the first seed of the cells with the fewest studies, of all contenders without limits, and the bounds there."""
-    study = NETWORK.read()
-    config = study.config
-    fewest = min(cell.studies for cell in config.cells().values())
-    found = []
-    for name, cell in config.cells().items():
-        if cell.studies > fewest:
-            continue
-        for contender in config.contenders:
-            if contender.most_seeds or contender.most_studies:
-                continue  # Contenders that have fewer seeds or studies take minutes.
-            committed = {
-                key: value for key, value in study.runs[name][contender.name][0].items() if not key.startswith("decide")
-            }
-            again = partial(run_contender, cell, contender, config.queues, config.first_seed)
-            found.append(CommittedCell(f"{name}, {contender.name}, seed {config.first_seed}", committed, again))
-        bound = only(study.bounds[name][0], ["bound_s"])
-        found.append(CommittedCell(f"{name}, bound", bound, partial(_bound, cell, config.first_seed)))
-    return found
+    study = NETWORK.committed.read()
+    config, cells = study.config, study.config.cells()
+    fewest = min(cell.studies for cell in cells.values())
+    names = [name for name, cell in cells.items() if cell.studies == fewest]
+    # Contenders that have fewer seeds or studies take minutes.
+    without_limits = [one.name for one in config.contenders if not (one.most_seeds or one.most_studies)]
+    bounds = [
+        CommittedCell(
+            f"{name}, bound", only(study.bounds[name][0], ["bound_s"]), partial(_bound, cells[name], config.first_seed)
+        )
+        for name in names
+    ]
+    return [*_first_seed(NETWORK, study, product(names, without_limits)), *bounds]
 
 
 def _bound(cell: Any, seed: int) -> dict[str, float]:
@@ -83,39 +71,23 @@ def _bound(cell: Any, seed: int) -> dict[str, float]:
 
 def trials(inputs: RecheckInputs) -> Collection[CommittedCell]:
     """Return the first seed of every variant on its first cell."""
-    study = TRIALS.read()
-    config, cells = study.config, read_network_config().cells()
+    study = TRIALS.committed.read()
     first: dict[str, str] = {}
-    for name, variants in config.compared().items():
+    for name, variants in study.config.compared().items():
         for who in variants:
             first.setdefault(who, name)
-    return [
-        CommittedCell(
-            f"{name}, {who}, seed {config.first_seed}",
-            study.runs[name][who][0],
-            partial(run_variant, cells[name], config.variants[who], config.queues, config.first_seed),
-        )
-        for who, name in first.items()
-    ]
+    return _first_seed(TRIALS, study, [(name, who) for who, name in first.items()])
 
 
 def joint(inputs: RecheckInputs) -> Collection[CommittedCell]:
     """Return the first seed of every pair of policies on the first cell, and of every variant on its first cell."""
-    study = JOINT.read()
-    config, seed = study.config, study.config.first_seed
-    first = next(iter(config.cells))
-    runs = [(first, who, who, PLAIN) for who in config.pairs]
+    study = JOINT.committed.read()
+    config = study.config
+    names = [(next(iter(config.cells)), who) for who in config.pairs]
     for table in config.tables:
-        for called, variant in table.variants.items():
-            runs += [(table.cells[0], who, in_variant(who, called), variant) for who in table.pairs[:1]]
-    return [
-        CommittedCell(
-            f"{name}, {title}, seed {seed}",
-            study.runs[name][title][0],
-            partial(run_pair, config.cell(name), *policies_of(who), seed, variant),
-        )
-        for name, who, title, variant in runs
-    ]
+        for called in table.variants:
+            names += [(table.cells[0], in_variant(who, called)) for who in table.pairs[:1]]
+    return _first_seed(JOINT, study, names)
 
 
 def emulation(inputs: RecheckInputs) -> Collection[CommittedCell]:

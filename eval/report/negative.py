@@ -7,11 +7,11 @@ from rich.table import Table
 from beamer.yaml_files import read_json
 from eval.gpu import regions
 from eval.gpu.results_file import RESULTS, read_results
-from eval.joint.report import COMMITTED as JOINT
+from eval.joint.command import JOINT
 from eval.joint.report import JointStudy
 from eval.network.cells import FAIR
+from eval.network.command import NETWORK
 from eval.network.report import Study
-from eval.network.results_file import COMMITTED as NETWORK
 from eval.pairs import pair
 from eval.report.published import PublishedComparison
 from eval.statistics import Ratio
@@ -22,9 +22,9 @@ def tables(found: Sequence[PublishedComparison]) -> Iterator[Table]:
     yield not_reached(found)
     if regions.RESULTS.exists():
         yield nowhere()
-    if network := NETWORK.known():
+    if network := NETWORK.committed.known():
         yield network_losses(network)
-    if joint := JOINT.known():
+    if joint := JOINT.committed.known():
         yield joint_losses(joint)
     if RESULTS.exists():
         yield read_results().tally()

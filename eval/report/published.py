@@ -10,13 +10,13 @@ from beamer.yaml_files import read_json
 from eval.gpu import regions
 from eval.gpu import report as gpu_report
 from eval.gpu.results_file import RESULTS, ClaimResults, read_results
+from eval.network.command import NETWORK
 from eval.network.report import Study
-from eval.network.results_file import COMMITTED
 from eval.published import Publication, PublishedFactor, read_published
 from eval.statistics import Ratio
 
 COLUMNS = ("idea", "metric, of", "published", "ours", "in a grid of conditions", "why they differ")
-NETWORK = "beamer"  # the idea that the study of network policies is about
+NETWORK_IDEA = "beamer"  # the idea that the study of network policies is about
 OPTIMUM_FACTOR = 20 / 3
 NOT_RUN = "not run"
 
@@ -49,13 +49,13 @@ def comparisons() -> list[PublishedComparison]:
     """Return every idea of `eval/configs/published.yaml`; one without committed figures has no rows."""
     gpu = {one.claim.name: one for one in read_results().claims} if RESULTS.exists() else {}
     grids = read_json(regions.RESULTS, "the results") if regions.RESULTS.exists() else {}
-    network = COMMITTED.known()
+    network = NETWORK.committed.known()
     found = []
     for name, one in read_published().items():
         rows: list[PublishedRow] = []
         if name in gpu:
             rows += _of_claim(one, gpu[name], grids.get(name, {"factors": ()}))
-        elif name == NETWORK and network:
+        elif name == NETWORK_IDEA and network:
             rows += _of_network(one, network)
         found.append(PublishedComparison(one, tuple(rows)))
     return found

@@ -1,52 +1,45 @@
 """`python -m eval trials`: variants of `beamer` on some cells of the network study, tables and the sections of the docs."""
 
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
 
 from beamer.errors import InputError, nearest
-from beamer.yaml_files import read_yaml
-from eval.grid import Anew, ConfigFile, Docs, JsonFile, Processes, Ray, Seeds, StudyOutput, code_digest, run_study
+from beamer.network.policies import NETWORK_POLICIES
+from eval.grid import GridExperiment, GridRun, code_digest
 from eval.network.cells import Cell
-from eval.network.command import read_config as read_network_config
-from eval.resume import Task, digest
-from eval.trials.report import COMMITTED, TrialsStudy
+from eval.network.command import NETWORK
+from eval.trials.report import TrialsStudy
 from eval.trials.runs import TrialsConfig, run_variant
 
-CONFIG = Path(__file__).parent.parent / "configs" / "trials.yaml"
 
-
-def read_config(path: Path = CONFIG) -> TrialsConfig:
-    """Return a config file, checked. Raises `pydantic.ValidationError`."""
-    return TrialsConfig.model_validate(read_yaml(path, "--config"))
-
-
-def trials(
-    config_file: ConfigFile = CONFIG,
-    seeds: Seeds = None,
-    json_file: JsonFile = Path("results/trials.json"),
-    docs: Docs = False,
-    anew: Anew = False,
-    processes: Processes = 2,
-    ray: Ray = None,
-) -> None:
-    """Compare `beamer` with variants of itself and with its plan, in the simulator."""
-    config = read_config(config_file)
-    config = config.model_copy(update={"seeds": seeds or config.seeds})
-    numbers = range(config.first_seed, config.first_seed + config.seeds)
-    cells = read_network_config().cells()
+def _cells(config: TrialsConfig) -> dict[str, Cell]:
+    """Return the cells on which variants are compared. Raises `InputError` for one that the study of policies does not have."""
+    cells = NETWORK.read_config().cells()
     for name in config.compared():
         if name not in cells:
             raise InputError("cells", name, nearest(name, cells))
-    tasks = {
-        name: {who: [_task(config, cells, name, who, seed) for seed in numbers] for who in variants}
-        for name, variants in config.compared().items()
+    return {name: cells[name] for name in config.compared()}
+
+
+def _runs(config: TrialsConfig, name: str, cell: Cell, seed: int) -> Mapping[str, GridRun]:
+    variants = {who: config.variants[who] for who in config.compared()[name]}
+    return {
+        who: GridRun(
+            run_variant,
+            (cell, variant, config.queues, seed),
+            code_digest("eval.trials.runs", NETWORK_POLICIES[variant.policy]),
+        )
+        for who, variant in variants.items()
     }
-    whole = not (seeds or config_file != CONFIG)
-    run_study(COMMITTED, partial(TrialsStudy, config), tasks, StudyOutput(json_file, docs, anew, processes, ray, whole))
 
 
-def _task(config: TrialsConfig, cells: Mapping[str, Cell], name: str, who: str, seed: int) -> Task:
-    cell, variant = cells[name], config.variants[who]
-    key = digest(cell.model_dump(), variant.model_dump(), config.queues, seed, code_digest("eval.trials.runs", variant.policy))
-    return Task(key, f"{name}, {who}, seed {seed}", run_variant, (cell, variant, config.queues, seed))
+TRIALS = GridExperiment(
+    "trials",
+    "Compare `beamer` with variants of itself and with its plan, in the simulator.",
+    "policies.md",
+    TrialsConfig,
+    TrialsStudy,
+    _cells,
+    _runs,
+    takes_cells=False,
+)
+trials = TRIALS.command()

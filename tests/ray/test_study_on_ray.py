@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eval.joint.command import CONFIG
+from eval.joint.command import JOINT
 from tests.support.checkout import ROOT
 
 pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(400)
 
 def small(folder: Path) -> Path:
     """Write the config of a study of four runs."""
-    content = yaml.safe_load(CONFIG.read_text())
+    content = yaml.safe_load(JOINT.config_file.read_text())
     content |= {"seeds": 2, "gpu_policies": ["fifo"], "network_policies": ["fair", "beamer"], "cells": {"few": {"searches": 2}}}
     for table in ("parts", "resizing", "robustness"):
         content[table]["cells"] = []

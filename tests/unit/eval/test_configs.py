@@ -11,34 +11,33 @@ from pydantic import ValidationError
 
 from beamer.errors import InputError
 from eval import published
-from eval.asynchronous import command as asynchronous
+from eval.asynchronous.command import ASYNCHRONOUS
 from eval.committed import CONFIGS
 from eval.configured_policy import configured_policy
 from eval.emulation import emulation
 from eval.gpu import documents, regions, restart_costs, results_file, study, tuning
 from eval.gpu.claims import GpuContender
-from eval.joint import command as joint
-from eval.network import command as network
-from eval.network.results_file import COMMITTED
+from eval.joint.command import JOINT
+from eval.network.command import NETWORK
 from eval.peers import command as peers
 from eval.peers import results_file as peers_file
-from eval.rates import command as rates
+from eval.rates.command import RATES
 from eval.report import exhibits, origins
-from eval.trials import command as trials
+from eval.trials.command import TRIALS
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "asynchronous": asynchronous.read_config,
+    "asynchronous": ASYNCHRONOUS.read_config,
     "emulation": lambda path: emulation(config_file=path),
     "gpu": study.read,
     "gpu-regions": regions.read,
     "gpu-tuning": tuning.read,
-    "joint": joint.read_config,
-    "network": network.read_config,
+    "joint": JOINT.read_config,
+    "network": NETWORK.read_config,
     "peers": peers.read,
     "published": published.read_published,
-    "rates": rates.read_config,
+    "rates": RATES.read_config,
     "report": exhibits.read_config,
-    "trials": trials.read_config,
+    "trials": TRIALS.read_config,
 }
 
 
@@ -62,7 +61,7 @@ def test_a_truth_value_is_no_number(tmp_path: Path) -> None:
 
 
 RESULTS: dict[str, Callable[[Path], object]] = {
-    "committed": lambda path: COMMITTED.read(path),
+    "committed": lambda path: NETWORK.committed.read(path),
     "conditions": lambda path: documents.current("", conditions=path),
     "gpu": results_file.read_results,
     "machine": origins.recorded_machine,

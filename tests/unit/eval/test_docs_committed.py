@@ -14,9 +14,11 @@ from eval.documents import SECTION, rewritten
 from eval.engines.report import COMMITTED as ENGINES
 from eval.faults.catalogue import FAULTS as KNOWN_FAULTS
 from eval.faults.report import COMMITTED as FAULTS
-from eval.rates.report import COMMITTED as RATES
+from eval.rates.command import RATES as RATES_EXPERIMENT
 from eval.studies import STUDIES
-from eval.trials.report import COMMITTED as TRIALS
+from eval.trials.command import TRIALS
+
+RATES = RATES_EXPERIMENT.committed
 
 each_study = pytest.mark.parametrize("committed", STUDIES, ids=lambda one: one.command)
 
@@ -37,7 +39,7 @@ def test_every_table_of_a_study_is_in_its_document_and_in_no_other(committed: Co
 
 
 def test_no_table_of_what_was_tried_is_written_by_hand() -> None:
-    text = SECTION.sub("", TRIALS.path.read_text())
+    text = SECTION.sub("", TRIALS.committed.path.read_text())
     tried = [part for part in re.split(r"^##+ ", text, flags=re.MULTILINE) if "tried" in part.partition("\n")[0]]
     assert tried, "nothing was read"
     assert not [line for part in tried for line in part.splitlines() if line.startswith("|")]

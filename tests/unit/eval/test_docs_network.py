@@ -4,17 +4,17 @@ import re
 
 import pytest
 
+from eval.network.command import IMAGES, NETWORK
 from eval.network.report import Study
-from eval.network.results_file import COMMITTED, IMAGES
 
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return COMMITTED.read()
+    return NETWORK.committed.read()
 
 
 def test_pictures_are_there() -> None:
-    named = re.findall(r"\(images/(network-\w+\.png)\)", COMMITTED.path.read_text())
+    named = re.findall(r"\(images/(network-\w+\.png)\)", NETWORK.committed.path.read_text())
     assert len(named) == 2
     assert all((IMAGES / name).is_file() for name in named)
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from beamer.workloads.scenario import load
-from eval.rates.command import read_config
+from eval.rates.command import RATES
 from eval.rates_emulation import SCENARIO, RunDocument, entries, table
 from topologies.emulation.studies import check_emulable
 
@@ -23,7 +23,7 @@ def test_its_scenario_holds_twelve_studies_that_can_be_emulated() -> None:
 
 
 def test_no_order_is_run_once_and_the_policy_under_every_mode() -> None:
-    config = read_config()
+    config = RATES.read_config()
     runs = entries(config)
     assert next(iter(runs)) == "fair"
     assert {policy for name, (policy, _) in runs.items() if name != "fair"} == {"beamer"}

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eval.asynchronous.command import CONFIG, asynchronous, read_config
+from eval.asynchronous.command import ASYNCHRONOUS, asynchronous
 from eval.asynchronous.report import AsynchronousStudy
 from eval.asynchronous.runs import AsynchronousConfig, run_policy, scenario
 
 
 @pytest.fixture(scope="module")
 def config() -> AsynchronousConfig:
-    return read_config()
+    return ASYNCHRONOUS.read_config()
 
 
 def test_every_cell_of_the_config_can_be_drawn(config: AsynchronousConfig) -> None:
@@ -51,7 +51,7 @@ def test_a_measure_that_no_cell_has_has_no_table(config: AsynchronousConfig) -> 
 
 
 def test_known_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    content = yaml.safe_load(CONFIG.read_text())
+    content = yaml.safe_load(ASYNCHRONOUS.config_file.read_text())
     content["base"] |= {"trials": 6, "slots": 2, "hosts": 8, "settings": {"eta": 2, "iterations": 1, "halvings": 1}}
     content["cells"] = {"tiny": {}}
     content["policies"] = ["fair", "beamer"]

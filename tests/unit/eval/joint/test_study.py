@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from eval.joint.command import read_config
-from eval.joint.report import COMMITTED, JointStudy
+from eval.joint.command import JOINT
+from eval.joint.report import JointStudy
 from eval.joint.runs import JointConfig, JointVariant, run_pair, scenario
 
 SMALL = {"searches": 4, "trials": (2, 4), "arrivals_s": 5.0, "iterations": 4}
@@ -15,7 +15,7 @@ SMALL = {"searches": 4, "trials": (2, 4), "arrivals_s": 5.0, "iterations": 4}
 
 @pytest.fixture(scope="module")
 def config() -> JointConfig:
-    return read_config()
+    return JOINT.read_config()
 
 
 def test_every_search_of_every_cell_can_be_drawn(config: JointConfig) -> None:
@@ -96,4 +96,4 @@ def test_pairs_that_know_what_sizes_cost_are_beside_the_better_single_one(
 
 
 def test_the_committed_figures_are_of_the_config(config: JointConfig) -> None:
-    assert COMMITTED.read().config == config, "run `python -m eval joint --docs`"
+    assert JOINT.committed.read().config == config, "run `python -m eval joint --docs`"

@@ -11,16 +11,16 @@ from pydantic import ValidationError
 
 from beamer.decision.policy import Stateless
 from beamer.network.allocation import Classes
-from beamer.network.policies import Order
+from beamer.network.policies import NETWORK_POLICIES, Order
 from beamer.network.policies.fair import Fair
 from beamer.network.snapshot import Snapshot
 from beamer.sim import simulate
 from eval import grid
-from eval.network import results_file
 from eval.network.cells import LIVE, Cell, Contender, NetworkConfig, spread_name
-from eval.network.command import CONFIG, _tasks, read_config
+from eval.network.command import NETWORK
 from eval.network.report import Study
 from eval.network.runs import run_bound, run_contender
+from eval.resume import Task
 from eval.statistics import Interval
 
 SMALL = {"studies": 2, "search": {"kind": "successive-halving", "eta": 2, "iterations": 1}, "trials": (2, 4), "workers": (2,)}
@@ -30,7 +30,7 @@ POLICIES = ("fair", "sebf", "beamer")  # among whose contenders are some that ar
 
 @pytest.fixture(scope="module")
 def config() -> NetworkConfig:
-    return read_config()
+    return NETWORK.read_config()
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,10 @@ def study(config: NetworkConfig, **figures: list[dict[str, float]]) -> Study:
     return Study(config, {"4 searches": figures}, {})
 
 
+def tasks(config: NetworkConfig, name: str) -> dict[str, list[Task]]:
+    return NETWORK.tasks(config, name, config.cells()[name])
+
+
 def test_an_interval_is_students() -> None:
     interval = Interval.of([1.0, 2.0, 3.0])
     assert interval.mean == 2.0
@@ -70,11 +74,11 @@ def test_ratios_are_paired_by_seed(config: NetworkConfig) -> None:
 def test_contenders_that_take_long_are_run_less_and_compared_over_the_seeds_that_they_ran(config: NetworkConfig) -> None:
     few, small = Contender(policy="fair", most_seeds=2), Contender(policy="sebf", most_studies=4)
     limited = config.model_copy(update={"contenders": (Contender(policy="beamer"), few, small)})
-    four, eight = (_tasks(limited, name) for name in ("4 searches", "8 searches"))
+    four, eight = (tasks(limited, name) for name in ("4 searches", "8 searches"))
     assert {who: len(tasks) for who, tasks in four.items()} == {"beamer": 30, "fair": 2, "sebf": 30, "bound": 30}
     assert {who: len(tasks) for who, tasks in eight.items()} == {"beamer": 30, "fair": 2, "bound": 30}
     whole = limited.model_copy(update={"contenders": (Contender(policy="fair"),)})
-    assert [task.key for task in _tasks(whole, "4 searches")["fair"]][:2] == [task.key for task in four["fair"]]
+    assert [task.key for task in tasks(whole, "4 searches")["fair"]][:2] == [task.key for task in four["fair"]]
 
     figures = {"beamer": [1.0, 2.0, 3.0], "fair": [2.0, 4.0], "sebf": [1.0, 1.0, 6.0]}
     runs = {
@@ -174,7 +178,7 @@ def test_survivors_are_told_to_those_who_know_them_alone() -> None:
             self.seen.extend(frozenset(dict(rung.chances)) for study in snapshot.studies for rung in study.later)
             return super().order(state, snapshot, now, rng)
 
-    work = read_config().base.model_copy(update=SMALL).scenario(1)
+    work = NETWORK.read_config().base.model_copy(update=SMALL).scenario(1)
     held = {frozenset(job.name for job in stage.jobs) for study in work.studies for stage in study.stages[1:]}
     for told, expected in ((True, held), (False, {frozenset[str]()})):
         Spy.seen.clear()
@@ -184,7 +188,7 @@ def test_survivors_are_told_to_those_who_know_them_alone() -> None:
 
 def test_runs_are_kept_by_the_sources_that_they_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "source_digest", lambda modules, without: "|".join(sorted(without)))
-    left_out = grid.code_digest.__wrapped__("eval.network.runs", "beamer-stage")
+    left_out = grid.code_digest.__wrapped__("eval.network.runs", NETWORK_POLICIES["beamer-stage"])
     assert "policies.sebf" in left_out
     assert "policies.beamer_stage" not in left_out
     assert "policies.beamer|" not in left_out, "whose subclass it is"
@@ -201,12 +205,12 @@ def test_tables_pictures_and_docs_from_end_to_end(small: Study, tmp_path: Path) 
         part = Study(small.config, {cell: small.runs[cell]}, {cell: small.bounds[cell]})
         assert [path.name for path in part.draw(tmp_path)] == [picture], "no cells, no picture"
         assert part.tables()
-    results_file.COMMITTED.write(small, tmp_path / "network.json")
-    read = results_file.COMMITTED.read(tmp_path / "network.json")
+    NETWORK.committed.write(small, tmp_path / "network.json")
+    read = NETWORK.committed.read(tmp_path / "network.json")
     text = "<!-- begin: eval network mixed -->\n<!-- end -->\n"
-    assert results_file.COMMITTED.current(text, read) == results_file.COMMITTED.current(text, small)
-    assert "| 4 searches |" in results_file.COMMITTED.current(text, read)
+    assert NETWORK.committed.current(text, read) == NETWORK.committed.current(text, small)
+    assert "| 4 searches |" in NETWORK.committed.current(text, read)
 
 
 def test_the_committed_config_is_read_where_none_is_named() -> None:
-    assert read_config() == read_config(CONFIG)
+    assert NETWORK.read_config() == NETWORK.read_config(NETWORK.config_file)

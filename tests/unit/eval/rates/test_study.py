@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from beamer.errors import InputError
-from eval.rates.command import CONFIG, rates, read_config
+from eval.rates.command import RATES, rates
 from eval.rates.report import RatesStudy
 from eval.rates.runs import ModeEntry, RatesConfig, run_mode
 
@@ -19,7 +19,7 @@ TINY = {
 
 @pytest.fixture(scope="module")
 def config() -> RatesConfig:
-    return read_config()
+    return RATES.read_config()
 
 
 def test_every_cell_holds_twelve_studies(config: RatesConfig) -> None:
@@ -48,7 +48,7 @@ def test_a_small_cell_from_end_to_end(config: RatesConfig) -> None:
 
 
 def test_known_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    content = yaml.safe_load(CONFIG.read_text())
+    content = yaml.safe_load(RATES.config_file.read_text())
     content["base"] |= TINY
     content["cells"] = {"tiny": {}}
     file = tmp_path / "tiny.yaml"

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from beamer.network.policies import beamer
 from eval.network.cells import Contender
-from eval.network.command import read_config as read_network_config
+from eval.network.command import NETWORK
 from eval.network.runs import run_contender
-from eval.trials.command import CONFIG, read_config, trials
+from eval.trials.command import TRIALS, trials
 from eval.trials.report import TrialsStudy
 from eval.trials.runs import TrialsConfig, Variant, changed, run_variant
 
@@ -20,17 +20,17 @@ SMALL = {"studies": 3, "search": {"kind": "successive-halving", "eta": 2, "itera
 
 @pytest.fixture(scope="module")
 def config() -> TrialsConfig:
-    return read_config()
+    return TRIALS.read_config()
 
 
 def test_seeds_are_apart_from_those_of_the_study(config: TrialsConfig) -> None:
-    study = read_network_config()
+    study = NETWORK.read_config()
     mine = set(range(config.first_seed, config.first_seed + config.seeds))
     assert not mine & set(range(study.first_seed, study.first_seed + study.seeds))
 
 
 def test_cells_are_those_of_the_study_and_references_are_as_shipped(config: TrialsConfig) -> None:
-    assert set(config.compared()) <= set(read_network_config().cells())
+    assert set(config.compared()) <= set(NETWORK.read_config().cells())
     for group in config.groups.values():
         assert config.variants[group.reference].constants == {}
         assert group.reference not in group.variants
@@ -57,7 +57,7 @@ def test_a_constant_is_changed_for_a_run_and_no_longer() -> None:
 
 
 def test_a_variant_is_run_with_its_constants() -> None:
-    cell = read_network_config().base.model_copy(update=SMALL)
+    cell = NETWORK.read_config().base.model_copy(update=SMALL)
     shipped = [run_variant(cell, Variant(allocator="greedy"), 8, seed) for seed in range(4)]
     for seed, run in enumerate(shipped):
         whole = run_contender(cell, Contender(policy="beamer", allocator="greedy"), 8, seed)
@@ -80,7 +80,7 @@ def test_a_table_has_a_column_per_cell_and_one_of_all(config: TrialsConfig) -> N
 
 
 def test_known_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    content = yaml.safe_load(CONFIG.read_text())
+    content = yaml.safe_load(TRIALS.config_file.read_text())
     few = {"variants": ["rank^1, slack^0.2"], "cells": ["2 alike, ratio 0", "2 alike, ratio 1"]}
     content["groups"] = {"index": content["groups"]["index"] | few}
     file = tmp_path / "few.yaml"

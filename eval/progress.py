@@ -7,13 +7,25 @@ from contextlib import contextmanager
 from threading import Lock
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
-BETWEEN_LINES_S = 60.0  # Two lines about runs that go on are at least so far apart; each run that ends has one at once.
+LINES = 10  # So many of the runs that end have a line, or all if they are fewer.
+BETWEEN_LINES_S = 60.0  # The others have one where the last line is so old.
 
 
 class RunsProgress(ABC):
-    """Shows runs, each by its title; runs call it from several threads."""
+    """Shows runs, each by its title; several threads may call it.
+
+    Of a run that nothing is known of before it ends, it is told the end alone.
+    """
 
     @abstractmethod
     def start(self, title: str) -> None:
@@ -29,11 +41,12 @@ class RunsProgress(ABC):
 
 
 class ProgressBars(RunsProgress):
-    """A bar for all runs, and one for each that goes on."""
+    """A bar for all runs, and one for each that is known to go on."""
 
-    def __init__(self, bars: Progress, whole: TaskID) -> None:
+    def __init__(self, bars: Progress, title: str, runs: int, known: int) -> None:
         self._bars = bars
-        self._whole = whole
+        self._title = title
+        self._whole = bars.add_task(title, total=runs, completed=known)
         self._tasks: dict[str, TaskID] = {}
 
     def start(self, title: str) -> None:
@@ -45,25 +58,30 @@ class ProgressBars(RunsProgress):
         self._bars.update(self._tasks[title], completed=done, total=total)
 
     def end(self, title: str) -> None:
-        """Remove its bar, and move that of all runs."""
-        self._bars.remove_task(self._tasks.pop(title))
-        self._bars.advance(self._whole)
+        """Remove its bar, and move that of all runs, which names it."""
+        if title in self._tasks:
+            self._bars.remove_task(self._tasks.pop(title))
+        self._bars.update(self._whole, advance=1, description=f"{self._title}: {title}")
 
 
 class ProgressLines(RunsProgress):
-    """A line for each run that ends, and meanwhile one about those that go on, now and then.
+    """A line for some of the runs that end, and one a minute about those that go on.
 
-    known: how many of the runs have ended before. clock: seconds.
+    title: of all runs. known: how many of them have ended before. clock: seconds.
     """
 
-    def __init__(self, console: Console, runs: int, known: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console, title: str, runs: int, known: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._console = console
+        self._title = title
         self._runs = runs
-        self._ended = known
+        self._known = self._ended = known
         self._clock = clock
         self._begun_s = self._last_s = clock()
         self._going_on: dict[str, str] = {}
         self._lock = Lock()
+        console.print(f"{title}: {runs} runs, {known} of them known", highlight=False)
 
     def start(self, title: str) -> None:
         """Take it in."""
@@ -74,30 +92,33 @@ class ProgressLines(RunsProgress):
         """Print a line about all that go on, unless there has been one lately."""
         with self._lock:
             self._going_on[title] = f"{done} of {total} jobs"
-            if self._clock() - self._last_s >= BETWEEN_LINES_S:
+            if self._is_due():
                 self._print("; ".join(f"{one}: {state}" for one, state in self._going_on.items()))
 
     def end(self, title: str) -> None:
-        """Print a line about it."""
+        """Print a line about it, where it is one of those that have one."""
         with self._lock:
-            del self._going_on[title]
+            self._going_on.pop(title, None)
             self._ended += 1
-            self._print(f"ended: {title}")
+            made, all_made = self._ended - self._known, self._runs - self._known
+            if made * LINES // all_made > (made - 1) * LINES // all_made or self._is_due():
+                self._print(f"ended: {title}")
+
+    def _is_due(self) -> bool:
+        return self._clock() - self._last_s >= BETWEEN_LINES_S
 
     def _print(self, text: str) -> None:
         self._last_s = self._clock()
-        self._console.print(
-            f"{self._ended} of {self._runs} runs, {self._last_s - self._begun_s:.0f} s; {text}", highlight=False
-        )
+        seconds = self._last_s - self._begun_s
+        self._console.print(f"{self._title}: {self._ended} of {self._runs} runs, {seconds:.0f} s; {text}", highlight=False)
 
 
 @contextmanager
 def runs_progress(console: Console, title: str, runs: int, known: int) -> Iterator[RunsProgress]:
     """Show runs while the context lasts. known: how many of them have ended before."""
     if not console.is_terminal:
-        console.print(f"{title}: {runs} runs, {known} of them known", highlight=False)
-        yield ProgressLines(console, runs, known)
+        yield ProgressLines(console, title, runs, known)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as bars:
-        yield ProgressBars(bars, bars.add_task(title, total=runs, completed=known))
+        yield ProgressBars(bars, title, runs, known)
