@@ -21,6 +21,7 @@ from eval.bench.scale import growth_table, scale_table
 from eval.bench.simgrid.comparison import SIZES as FABRICS
 from eval.bench.simgrid.comparison import simgrid_tables
 from eval.bench.traces import trace_table
+from eval.committed import print_tables
 from eval.console import wide_console
 
 
@@ -82,8 +83,7 @@ def _compare(console: Console, peer: str, sizes: Sequence[int]) -> None:
 def _measure_levels(console: Console, docs: bool) -> None:
     """Measure decisions of both levels and print their tables. docs: whether to commit them."""
     study = LevelsStudy.measure()
-    for table in study.tables()["levels"]:
-        console.print(table)
+    print_tables(study, console)
     if docs:
         COMMITTED.write(study, COMMITTED.results)
         COMMITTED.renew(study)
