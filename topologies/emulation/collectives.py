@@ -175,6 +175,16 @@ def serve_slice(mesh: Mesh, size: int, workers: list[int]) -> None:
     mesh.transfer(dict.fromkeys(workers, _bytes(total)), {})
 
 
+def sum_checked(gradient: Gradient, iteration: int, worker: int, workers: int, reduce: Callable[[], None]) -> None:
+    """Fill a gradient, have it summed over the workers, and check the sum. Raises `ArithmeticError` if it is another."""
+    value = iteration % 1000  # 32 bits hold the sums of such values exactly.
+    gradient.fill(value * (worker + 1))
+    reduce()
+    expected = np.float32(value * (workers * (workers + 1) // 2))
+    if not (gradient == expected).all():
+        raise ArithmeticError(f"worker {worker}, iteration {iteration}: the gradient's sum is not {expected}")
+
+
 def prepared(connection: socket.socket, transport: SocketOptions) -> socket.socket:
     """Return a connection, or a listener, with the options of a trainer's."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, transport.congestion_control.encode())
@@ -190,6 +200,31 @@ def largest_window(most_bytes: int) -> int:
     times a power of two.
     """
     return UNSCALED_WINDOW_BYTES << (most_bytes // UNSCALED_WINDOW_BYTES).bit_length() - 1
+
+
+def listening(address: tuple[str, int], transport: SocketOptions) -> socket.socket:
+    """Return a socket at which peers are waited for; port 0: a free one. Raises `OSError`."""
+    listener = prepared(socket.socket(socket.AF_INET, socket.SOCK_STREAM), transport)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(address)
+    listener.listen(64)
+    listener.settimeout(CONNECT_PATIENCE_S)
+    return listener
+
+
+def accepted(listener: socket.socket, transport: SocketOptions) -> tuple[int, socket.socket]:
+    """Return the next peer's rank, and the connection to it. Raises `OSError` if none comes in time."""
+    connection = prepared(listener.accept()[0], transport)
+    connection.settimeout(CONNECT_PATIENCE_S)
+    return int.from_bytes(exactly(connection, 4), "big"), connection
+
+
+def exactly(peer: socket.socket, size: int) -> bytes:
+    """Return so many bytes of a peer. Raises `ConnectionError` if it hangs up before."""
+    data = peer.recv(size, socket.MSG_WAITALL)
+    if len(data) < size:
+        raise ConnectionError("a rank hung up")
+    return data
 
 
 def dialled(address: tuple[str, int], rank: int, transport: SocketOptions) -> socket.socket:

@@ -1,16 +1,42 @@
-"""The digits that `topologies.emulation.digits` trains on, and in which order: numpy, and scikit-learn to make the file."""
+"""What `topologies.emulation.digits` is asked to train, on which samples and in which order, without PyTorch."""
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from topologies.emulation.program_options import ProgramOptions
+
 TRAINING = 1437  # So many of the 1 797 samples are for training; the others, a fifth, are for the validation loss.
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitsOptions(ProgramOptions):
+    """What to do; a start is counted from the process's own on."""
+
+    timeout_s: float = 600.0
+    """The time-out of a collective, seconds."""
+    data: str = ""
+    """A file that `store` has written; "": scikit-learn is asked."""
+    learning_rate: float
+    """The configuration's learning rate."""
+    momentum: float = 0.0
+    """The configuration's momentum."""
+    channels: int = 8
+    """The configuration's channels of the first convolution."""
+    hidden: int = 64
+    """Units of the hidden layer, whose weights most of the gradient belongs to."""
+
+    @property
+    def seed(self) -> int:
+        """What seeds the weights and the order of the samples."""
+        return seed_of(self.learning_rate, self.momentum, self.channels)
 
 
 def digits() -> tuple[Images, Labels]:
@@ -29,7 +55,7 @@ def store(path: Path) -> None:
     np.savez(path, images=images, labels=labels)
 
 
-def stored(path: Path) -> tuple[Images, Labels]:
+def stored(path: str) -> tuple[Images, Labels]:
     """Return what `store` has written."""
     with np.load(path) as file:
         return file["images"], file["labels"]

@@ -4,7 +4,6 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from beamer.testing.trainer import CHECKPOINT, STOP, SignalRequests
-from topologies.emulation.digits_data import TRAINING, batch, digits, stored
-from topologies.emulation.digits_options import DigitsOptions
+from topologies.emulation.digits_data import TRAINING, DigitsOptions, batch, digits, stored
 from topologies.emulation.gloo import group_rank, interface_towards
 
 FLAGS = (STOP, CHECKPOINT)
@@ -58,69 +56,61 @@ class Network(nn.Module):  # type: ignore[misc]  # PyTorch's types are not follo
         return loss
 
 
-class Training:
-    """A rank's copy of what is trained: the network, its optimizer, and after how many iterations it is.
+class LayersTraining:
+    """Layers that DDP trains, their optimizer and after how many iterations they are: as of the checkpoint, if there is one."""
 
-    averaged_s: when the last gradient was known of all ranks, on the monotonic clock.
-    """
-
-    def __init__(self, options: DigitsOptions, checkpoint: Path) -> None:
-        torch.manual_seed(options.seed)
-        self.network = Network(options.channels, options.hidden)
+    def __init__(self, layers: Any, learning_rate: float, momentum: float, checkpoint: Path) -> None:
+        self.layers = layers
         self.done = 0
-        self.averaged_s = 0.0
-        self._optimizer = torch.optim.SGD(self.network.layers.parameters(), lr=options.learning_rate, momentum=options.momentum)
+        self._optimizer = torch.optim.SGD(layers.parameters(), lr=learning_rate, momentum=momentum)
         self._checkpoint = checkpoint
         if checkpoint.exists():
             state = torch.load(checkpoint)
-            self.network.layers.load_state_dict(state["model"])
+            layers.load_state_dict(state["model"])
             self._optimizer.load_state_dict(state["optimizer"])
             self.done = state["done"]
 
-    def step(self, loss: Any) -> list[bool]:
-        """Take the step of a loss; return which of `FLAGS` were asked of any rank."""
-        self.network.zero_grad()
+    def step(self, loss: Any, network: Any) -> float:
+        """Take the step of a network's loss; return when its gradient was known of all ranks, on the monotonic clock."""
+        network.zero_grad()
         loss.backward()
-        self.averaged_s = time.monotonic()
+        averaged_s = time.monotonic()
         self._optimizer.step()
         self.done += 1
-        asked: list[bool] = (self.network.asked.grad > 0).tolist()
-        return asked
+        return averaged_s
 
     def save(self) -> None:
         """Replace the checkpoint so that a crash leaves the old or the new one."""
         new = self._checkpoint.with_name(self._checkpoint.name + ".new")
         new.parent.mkdir(parents=True, exist_ok=True)
-        state = {"model": self.network.layers.state_dict(), "optimizer": self._optimizer.state_dict(), "done": self.done}
+        state = {"model": self.layers.state_dict(), "optimizer": self._optimizer.state_dict(), "done": self.done}
         torch.save(state, new)
         os.replace(new, self._checkpoint)
 
 
-@dataclass
-class _Gate:
-    """until_s: on the monotonic clock, before which no gradient is sent."""
-
-    until_s: float = 0.0
-
-    def wait(self, gradient: Any) -> None:
-        """Wait until the iteration has computed for long enough; a hook of the tensor whose gradient is known last."""
-        time.sleep(max(self.until_s - time.monotonic(), 0.0))
+def process_start_s() -> float:
+    """Return when this process was started, on the monotonic clock: before PyTorch was imported."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # `starttime` of proc(5)
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - age_s
 
 
-def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalRequests, began_s: float) -> None:
-    """Train as one rank, from the checkpoint, if there is one, to the end or until all have agreed to stop.
-
-    began_s: when this process did, on the monotonic clock.
-    """
+def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalRequests) -> None:
+    """Train as one rank, from the checkpoint, if there is one, to the end or until all have agreed to stop."""
     torch.set_num_threads(1)
     rank, world, size = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "BEAMER_BATCH_SIZE"))
-    training = Training(options, Path(environment["BEAMER_CHECKPOINT"]))
+    torch.manual_seed(options.seed)
+    network, checkpoint = Network(options.channels, options.hidden), Path(environment["BEAMER_CHECKPOINT"])
+    training = LayersTraining(network.layers, options.learning_rate, options.momentum, checkpoint)
     images, labels = map(torch.from_numpy, stored(options.data) if options.data else digits())
 
     def say() -> None:
         if rank == 0:
-            loss = training.network.mean_loss(images[TRAINING:], labels[TRAINING:])
+            loss = network.mean_loss(images[TRAINING:], labels[TRAINING:])
             print(json.dumps({"iteration": training.done, "loss": loss}), flush=True)
+
+    def wait_to_send(gradient: Any) -> None:  # The tensor whose gradient is known last has this hook.
+        time.sleep(max(send_s - time.monotonic(), 0.0))
 
     os.environ["GLOO_SOCKET_IFNAME"] = interface_towards(environment["MASTER_ADDR"])
     timeout = timedelta(seconds=options.timeout_s)
@@ -128,26 +118,27 @@ def train(options: DigitsOptions, environment: Mapping[str, str], asked: SignalR
     say()
     # Seed or checkpoint give all ranks the same weights: rank 0 need not send its own. Making DDP imports as much as PyTorch
     # itself does, which belongs to the start.
-    parallel, gate = DistributedDataParallel(training.network, init_sync=False, bucket_cap_mb=BUCKET_MB), _Gate()
+    parallel = DistributedDataParallel(network, init_sync=False, bucket_cap_mb=BUCKET_MB)
     start_s = options.restart_s if training.done else options.start_s
-    time.sleep(max(began_s + start_s - time.monotonic(), SETTLE_S))
+    time.sleep(max(process_start_s() + start_s - time.monotonic(), SETTLE_S))
     # The hook is not one of DDP's communication in Python. For that, the group's threads would need the interpreter's lock to
     # let go of its last result. Whoever ends the group may hold the lock and wait for them.
-    training.network.layers[0].weight.register_hook(gate.wait)
+    network.layers[0].weight.register_hook(wait_to_send)
     compute_s = options.iteration_s(world)
     iteration_began_s = time.monotonic()
     while training.done < options.iterations:
-        gate.until_s = iteration_began_s + (1 - options.overlap) * compute_s
+        send_s = iteration_began_s + (1 - options.overlap) * compute_s
         mine = asked.take()
         flags = torch.tensor([float(bool(mine & flag)) for flag in FLAGS])
         part = torch.from_numpy(np.array_split(batch(options.seed, training.done, size), world)[rank])
         # DDP averages over the ranks, whose parts of the batch may differ in size: the mean of the samples is wanted.
-        stops, saves = training.step(parallel(images[part], labels[part], flags) * (world / size))
+        averaged_s = training.step(parallel(images[part], labels[part], flags) * (world / size), network)
         # The optimizer's step, the report and a checkpoint are of what the next iteration computes.
-        iteration_began_s = max(training.averaged_s, iteration_began_s + compute_s)
+        iteration_began_s = max(averaged_s, iteration_began_s + compute_s)
         time.sleep(max(iteration_began_s - time.monotonic(), 0.0))
         if training.done % options.epoch == 0 or training.done == options.iterations:
             say()
+        stops, saves = (network.asked.grad > 0).tolist()
         if stops:
             break
         if saves and rank == 0:

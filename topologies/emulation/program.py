@@ -1,6 +1,6 @@
 """A program for `beamer schedule` that stands in for one that trains: it computes by waiting, and moves real gradient bytes.
 
-    python -m topologies.emulation.program --iterations 40 --bytes 880000 --compute-s 1.6 --start 2.3 --floor 0.4 --half 12
+    python -m topologies.emulation.program --iterations 40 --sync-bytes 880000 --compute-s 1.6 --start 2.3 --floor 0.4 --half 12
 
 It is launched as `torchrun` would (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and knows a signal and a checkpoint path. An
 iteration takes what `beamer.engines.profiles.DataParallelProfile` says; its gradient is summed over the ranks by a ring, and
@@ -8,7 +8,6 @@ the sum is checked. What signals asked of any rank is summed with it, so that al
 loss follows from the iteration.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -22,79 +21,70 @@ from pathlib import Path
 
 import numpy as np
 
-from topologies.emulation.collectives import CONNECT_PATIENCE_S, Mesh, dialled, prepared, ring_all_reduce
-from topologies.emulation.program_options import add_options
+from topologies.emulation.collectives import (
+    CONNECT_PATIENCE_S,
+    Mesh,
+    accepted,
+    dialled,
+    exactly,
+    listening,
+    ring_all_reduce,
+    sum_checked,
+)
+from topologies.emulation.program_options import ProgramOptions, parsed
 
 _ADDRESS = struct.Struct("!4sH")
 
 
-@dataclass(frozen=True)
-class ProgramOptions:
-    """What to do."""
+@dataclass(frozen=True, kw_only=True)
+class StandInOptions(ProgramOptions):
+    """What to do; a start is counted from having connected on."""
 
-    iterations: int
-    """Iterations after which it ends."""
     sync_bytes: int
     """Bytes of a synchronisation."""
-    compute_s: float
-    """Seconds of an iteration on one GPU, divided among the ranks."""
-    fixed_s: float
-    """Seconds of every iteration, in addition."""
-    overlap: float
-    """The share of the computing during which the coflow already runs."""
-    epoch: int
-    """Iterations between two lines of progress."""
-    start_s: float
-    """Seconds from having connected to the first iteration, when it is first started."""
-    restart_s: float
-    """Seconds as `start_s`, when it is started again."""
-    start: float
+    start: float = 1.0
     """The loss's start, as of `beamer.engines.profiles.HyperbolicLoss`."""
-    floor: float
+    floor: float = 0.0
     """The loss's floor, as there."""
     half: float
     """The loss's half, as there."""
-    congestion_control: str
+    congestion_control: str = "reno"
     """TCP's congestion control, by the kernel's name."""
-    window_bytes: int
+    window_bytes: int = 262144
     """The largest window of a connection, bytes."""
 
     def loss(self, iteration: int) -> float:
         """Return the loss after so many iterations."""
         return self.floor + (self.start - self.floor) / (1.0 + iteration / self.half)
 
-    def iteration_s(self, ranks: int) -> float:
-        """Return what an iteration computes for, seconds."""
-        return self.compute_s / ranks + self.fixed_s
 
-
-def rendezvous(rank: int, world: int, master: tuple[str, int], options: ProgramOptions) -> Mesh:
+def rendezvous(rank: int, world: int, master: tuple[str, int], options: StandInOptions) -> Mesh:
     """Connect the ranks to a ring; where each one listens they learn from rank 0. Raises `OSError` if one does not come."""
     if world == 1:
         return Mesh({})
     if rank == 0:
         with ExitStack() as opened:
-            meeting, listener = (opened.enter_context(_listener(at, options)) for at in (master, (master[0], 0)))
-            listening, peers = {0: _packed(listener.getsockname())}, []
-            while len(listening) < world:
+            meeting, listener = (opened.enter_context(listening(at, options)) for at in (master, (master[0], 0)))
+            found, peers = {0: _packed(listener.getsockname())}, []
+            while len(found) < world:
                 peer = opened.enter_context(meeting.accept()[0])
                 peer.settimeout(CONNECT_PATIENCE_S)
-                number = int.from_bytes(_exactly(peer, 4), "big")
-                listening[number] = _exactly(peer, _ADDRESS.size)
+                number = int.from_bytes(exactly(peer, 4), "big")
+                found[number] = exactly(peer, _ADDRESS.size)
                 peers.append(peer)
-            table = b"".join(listening[number] for number in range(world))
+            table = b"".join(found[number] for number in range(world))
             for peer in peers:
                 peer.sendall(table)
             return _ring(rank, world, listener, table, options)
     with dialled(master, rank, options) as peer:
         own = peer.getsockname()[0]
-        with _listener((own, 0), options) as listener:
+        with listening((own, 0), options) as listener:
             peer.sendall(_packed(listener.getsockname()))
-            table = _exactly(peer, world * _ADDRESS.size)
+            table = exactly(peer, world * _ADDRESS.size)
             return _ring(rank, world, listener, table, options)
 
 
-def _ring(rank: int, world: int, listener: socket.socket, table: bytes, options: ProgramOptions) -> Mesh:
+def _ring(rank: int, world: int, listener: socket.socket, table: bytes, options: StandInOptions) -> Mesh:
     """Return the connections to the next rank and from the one before, which are one and the same among two."""
     addresses = [_unpacked(table[i * _ADDRESS.size : (i + 1) * _ADDRESS.size]) for i in range(world)]
     following, before = (rank + 1) % world, (rank - 1) % world
@@ -102,20 +92,8 @@ def _ring(rank: int, world: int, listener: socket.socket, table: bytes, options:
     if world > 2 or rank == 0:
         peers[following] = dialled(addresses[following], rank, options)
     if world > 2 or rank == 1:
-        peer, _ = listener.accept()
-        prepared(peer, options).settimeout(CONNECT_PATIENCE_S)
-        _exactly(peer, 4)
-        peers[before] = peer
+        _, peers[before] = accepted(listener, options)
     return Mesh(peers)
-
-
-def _listener(address: tuple[str, int], options: ProgramOptions) -> socket.socket:
-    listener = prepared(socket.socket(socket.AF_INET, socket.SOCK_STREAM), options)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(address)
-    listener.listen(64)
-    listener.settimeout(CONNECT_PATIENCE_S)
-    return listener
 
 
 def _packed(address: tuple[str, int]) -> bytes:
@@ -127,14 +105,7 @@ def _unpacked(data: bytes) -> tuple[str, int]:
     return socket.inet_ntoa(host), port
 
 
-def _exactly(peer: socket.socket, size: int) -> bytes:
-    data = peer.recv(size, socket.MSG_WAITALL)
-    if len(data) < size:
-        raise ConnectionError("a rank hung up")
-    return data
-
-
-def work(options: ProgramOptions, environment: Mapping[str, str], stops: Sequence[int]) -> None:
+def work(options: StandInOptions, environment: Mapping[str, str], stops: Sequence[int]) -> None:
     """Run as one rank, from the checkpoint if there is one, to the end or until a signal has been agreed upon.
 
     stops: the signals that have come. Raises `ArithmeticError` if a synchronised gradient is not the sum of all ranks'.
@@ -152,7 +123,7 @@ def work(options: ProgramOptions, environment: Mapping[str, str], stops: Sequenc
         os.replace(new, checkpoint)
 
 
-def _iterate(rank: int, world: int, mesh: Mesh, done: int, options: ProgramOptions, stops: Sequence[int]) -> int:
+def _iterate(rank: int, world: int, mesh: Mesh, done: int, options: StandInOptions, stops: Sequence[int]) -> int:
     """Iterate from `done` on; return after which iteration it has ended."""
     # The gradient has so many values, the last of which says who is to stop.
     size = max(options.sync_bytes // 4 // world, 1) * world
@@ -163,12 +134,8 @@ def _iterate(rank: int, world: int, mesh: Mesh, done: int, options: ProgramOptio
     while done < options.iterations:
         began = time.monotonic()
         time.sleep((1 - options.overlap) * compute_s)
-        gradient.fill((done + 1) % 1000 * (rank + 1))
         gradient[-1] = float(bool(stops))
-        ring_all_reduce(mesh, rank, world, gradient)
-        expected = np.float32((done + 1) % 1000 * (world * (world + 1) // 2))
-        if not (gradient[:-1] == expected).all():
-            raise ArithmeticError(f"rank {rank}, iteration {done + 1}: the gradient's sum is not {expected}")
+        sum_checked(gradient[:-1], done + 1, rank, world, lambda: ring_all_reduce(mesh, rank, world, gradient))
         time.sleep(max(began + compute_s - time.monotonic(), 0.0))
         done += 1
         if done % options.epoch == 0 or done == options.iterations:
@@ -178,24 +145,16 @@ def _iterate(rank: int, world: int, mesh: Mesh, done: int, options: ProgramOptio
     return done
 
 
-def _say(rank: int, done: int, options: ProgramOptions) -> None:
+def _say(rank: int, done: int, options: StandInOptions) -> None:
     if rank == 0:
         print(json.dumps({"iteration": done, "loss": options.loss(done)}), flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run as one rank, as the environment and the command line say."""
-    parser = argparse.ArgumentParser(prog="python -m topologies.emulation.program", description=__doc__)
-    add_options(parser)
-    parser.add_argument("--bytes", type=int, required=True, dest="sync_bytes")
-    parser.add_argument("--start", type=float, default=1.0)
-    parser.add_argument("--floor", type=float, default=0.0)
-    parser.add_argument("--half", type=float, required=True)
-    parser.add_argument("--congestion-control", default="reno")
-    parser.add_argument("--window-bytes", type=int, default=262144)
     stops: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
-    work(ProgramOptions(**vars(parser.parse_args(arguments))), os.environ, stops)
+    work(parsed(StandInOptions, "topologies.emulation.program", __doc__, arguments), os.environ, stops)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class SearchProgram:
 
 def _stand_in_options(plan: SearchPlan, transport: TransportSettings, prepared: Path) -> dict[str, Any]:
     return {
-        "--bytes": _first(plan).request.traffic.sync_bytes,
+        "--sync-bytes": _first(plan).request.traffic.sync_bytes,
         "--start": "{start}",
         "--floor": "{floor}",
         "--half": "{half}",

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,14 @@ from beamer.network.job import JobSpec
 from beamer.studies.model import Role
 from beamer.workloads.scenario import TransportSettings
 from topologies.emulation.collectives import (
-    CONNECT_PATIENCE_S,
     Mesh,
+    accepted,
     dialled,
-    prepared,
+    listening,
     push_pull,
     ring_all_reduce,
     serve_slice,
+    sum_checked,
 )
 
 REPORT_PATIENCE_S = 30.0  # Reports at the end wait so long for a controller that is being restarted.
@@ -80,17 +82,12 @@ def connect(task: TrainerTask) -> Mesh:
     """Connect this rank with all its peers. Raises `OSError` if one does not answer in time."""
     dial, expect = _peers(task.spec, task.rank)
     peers: dict[int, socket.socket] = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        prepared(listener, task.transport).setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((task.addresses[task.rank], task.ports[task.rank]))
-        listener.listen(64)
-        listener.settimeout(CONNECT_PATIENCE_S)
+    with listening((task.addresses[task.rank], task.ports[task.rank]), task.transport) as listener:
         for rank in dial:
             peers[rank] = dialled((task.addresses[rank], task.ports[rank]), task.rank, task.transport)
         while not peers.keys() >= set(expect):
-            connection, _ = listener.accept()
-            prepared(connection, task.transport).settimeout(CONNECT_PATIENCE_S)
-            peers[int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")] = connection
+            rank, connection = accepted(listener, task.transport)
+            peers[rank] = connection
     return Mesh(peers)
 
 
@@ -119,6 +116,8 @@ def train(task: TrainerTask, client: Client) -> None:
     size = max(spec.sync_bytes // 4 // len(workers), 1) * len(workers)
     slice_sizes = [part.size for part in np.array_split(np.empty(size, dtype=np.bool_), max(len(servers), 1))]
     gradient = np.empty(size, dtype=np.float32)
+    ring = partial(ring_all_reduce, mesh, rank, len(workers), gradient)
+    reduce = partial(push_pull, mesh, gradient, servers) if servers else ring
     time.sleep(task.start_up_s)
     for iteration in range(1, spec.iterations + 1):
         if rank in servers:
@@ -126,14 +125,7 @@ def train(task: TrainerTask, client: Client) -> None:
             continue
         began = time.monotonic()
         time.sleep((1 - spec.overlap) * spec.compute_s)
-        gradient.fill(iteration * (workers.index(rank) + 1))
-        if servers:
-            push_pull(mesh, gradient, servers)
-        else:
-            ring_all_reduce(mesh, rank, len(workers), gradient)
-        expected = np.float32(iteration * len(workers) * (len(workers) + 1) // 2)
-        if not (gradient == expected).all():
-            raise ArithmeticError(f"rank {rank}, iteration {iteration}: the gradient's sum is not {expected}")
+        sum_checked(gradient, iteration, workers.index(rank), len(workers), reduce)
         time.sleep(max(began + spec.compute_s - time.monotonic(), 0.0))
         if rank == 0 and iteration < spec.iterations:
             trial.progress(task.done + iteration)

@@ -15,10 +15,12 @@ from beamer.schedule.file import parse
 from beamer.workloads.joint import SearchPlan, load, shipped
 from beamer.workloads.joint import parse as parse_scenario
 from beamer.workloads.scenario import TransportSettings
-from topologies.emulation.program import ProgramOptions, main, rendezvous, work
+from topologies.emulation.program import StandInOptions, main, rendezvous, work
 from topologies.emulation.searches import HostEntry, _profile, check_searches, search_file
 
-OPTIONS = ProgramOptions(5, 40_000, 0.02, 0.0, 0.5, 2, 0.0, 0.0, 2.0, 0.5, 3.0, "reno", 262144)
+OPTIONS = StandInOptions(
+    iterations=5, sync_bytes=40_000, compute_s=0.02, overlap=0.5, epoch=2, start=2.0, floor=0.5, half=3.0
+)  # fmt: skip
 
 
 def content_of(plan: SearchPlan) -> dict[str, object]:
@@ -48,7 +50,7 @@ def test_an_iteration_and_a_loss_are_as_simulated(
     scenario["searches"][0]["job"]["compute_jitter"] = jitter
     plan = parse_scenario(scenario).searches[0]
     search = parse(content_of(plan), tmp_path)
-    given: list[ProgramOptions] = []
+    given: list[StandInOptions] = []
     monkeypatch.setattr("topologies.emulation.program.work", lambda options, environment, stops: given.append(options))
     for name, job in search.jobs.items():
         launch = job.launches[plan.rungs[0].step]
@@ -74,7 +76,7 @@ def test_what_the_program_cannot_do_is_refused() -> None:
 
 
 def together(
-    port: int, world: int, options: ProgramOptions, directory: Path, stops: dict[int, list[int]]
+    port: int, world: int, options: StandInOptions, directory: Path, stops: dict[int, list[int]]
 ) -> list[BaseException]:
     """Run the ranks in threads, rank 0 at a port; return what they raised."""
     raised: list[BaseException] = []
