@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +53,6 @@ class Options:
     """How often each gradient is computed."""
     pause_s: float = 0.0
     """Seconds that an iteration waits in addition."""
-    every: int = 1
-    """Iterations between two lines of progress."""
     save_every: int = 0
     """Iterations between two checkpoints that nobody asks for; 0: none but the last."""
 
@@ -156,16 +154,6 @@ def in_order(parts: Sequence[Vector]) -> Vector:
     return total
 
 
-def undisturbed(options: Options, worlds: Sequence[int]) -> list[str]:
-    """Return the digest after every step of a run in one process; worlds: the number of ranks in each."""
-    state, samples = State.initial(options.seed), data(options.seed)
-    digests = []
-    for world in worlds:
-        apply(state, options, in_order([shard(state, options, world, rank, samples) for rank in range(world)]))
-        digests.append(state.digest())
-    return digests
-
-
 class Star:
     """The ranks' connections: a star around rank 0, which sums."""
 
@@ -248,17 +236,6 @@ class SignalRequests:
         return (STOP if self._stop else 0) | (CHECKPOINT if new else 0)
 
 
-def leave() -> NoReturn:
-    """End this process without finalizing the interpreter, for trainers that use PyTorch's DDP.
-
-    DDP never lets go of the process group (PyTorch 2.13), so that its threads still run when the interpreter is finalized. One
-    that then releases its last result asks for the interpreter's lock, and the process is aborted although its work is done.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
 def is_shut(gate: Path | None, iteration: int) -> bool:
     """Say whether a gate is in the way: a file with the iteration not to be gone beyond."""
     try:
@@ -291,7 +268,7 @@ def train(
             if trace and say:
                 trace.write(json.dumps({"iteration": state.iteration, "world": world, "digest": state.digest()}) + "\n")
                 trace.flush()
-            if say and (state.iteration % options.every == 0 or state.iteration == options.iterations):
+            if say:
                 print(json.dumps({"iteration": state.iteration, "loss": loss, "accuracy": accuracy}), flush=True)
         if checkpoint and say and (all_told & (STOP | CHECKPOINT) or options.saves(state.iteration)):
             state.save(checkpoint)
@@ -311,7 +288,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--momentum", type=float, default=plain.momentum)
     parser.add_argument("--work", type=int, default=plain.work, help="how often each gradient is computed")
     parser.add_argument("--pause-s", type=float, default=plain.pause_s, help="waited for per iteration")
-    parser.add_argument("--every", type=int, default=plain.every, help="iterations between two lines of progress")
     parser.add_argument("--save-every", type=int, default=plain.save_every, help="iterations between two checkpoints")
     parser.add_argument("--trace", type=Path, help="a file to which rank 0 appends a digest per step")
     parser.add_argument("--gate", type=Path, help="a file with the iteration not to be gone beyond while it is there")

@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from beamer.testing.trainer import Options, State, apply, data, in_order, shard
+from beamer.testing.trainer import Options
 from eval.engines.program import FLAWS
+from eval.engines.undisturbed import undisturbed
 
 RANKS = 2
 SLOTS = 4
@@ -86,7 +87,7 @@ class DisturbedSearch:
         """Return what every step of a sound configuration comes to: the loss that it reports and the digest after it."""
         known = self._runs.setdefault(name, [])
         if len(known) < iterations:
-            known[:] = _steps(Options(iterations=iterations, learning_rate=self.rates[name]))
+            known[:] = undisturbed(Options(learning_rate=self.rates[name]), [RANKS] * iterations)
         return known[:iterations]
 
     @cached_property
@@ -119,12 +120,3 @@ class DisturbedSearch:
         found = [f"{name}: step {i} is another" for i, digest in taken.items() if digest != (expected[i - 1 : i] or [""])[0]]
         missing = [i for i in range(1, len(expected) + 1) if i not in taken]
         return [*found, *([f"{name}: took no step {missing[0]} and {len(missing) - 1} more"] if missing else [])]
-
-
-def _steps(options: Options) -> list[tuple[float, str]]:
-    state, samples = State.initial(options.seed), data(options.seed)
-    found = []
-    for _ in range(options.iterations):
-        loss, _ = apply(state, options, in_order([shard(state, options, RANKS, rank, samples) for rank in range(RANKS)]))
-        found.append((loss, state.digest()))
-    return found

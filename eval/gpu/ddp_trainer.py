@@ -17,7 +17,9 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from beamer.testing.trainer import CHECKPOINT, GATE_S, SHUT, STOP, SignalRequests, is_shut, leave
+from beamer.testing.trainer import CHECKPOINT, GATE_S, SHUT, STOP, SignalRequests, is_shut
+from topologies.emulation.digits_training import LayersTraining
+from topologies.emulation.gloo import leave
 
 FEATURES = 8
 BATCH = 24  # samples of a step, all ranks together: divides by 1 to 4 ranks
@@ -42,47 +44,32 @@ def train(iterations: int, width: int, trace: Path | None, gate: Path | None, ti
         torch.nn.Tanh(),
         torch.nn.Linear(width, 1),
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    checkpoint, done = Path(os.environ["BEAMER_CHECKPOINT"]), 0
-    if checkpoint.exists():
-        stored = torch.load(checkpoint)
-        model.load_state_dict(stored["model"])
-        optimizer.load_state_dict(stored["optimizer"])
-        done = stored["done"]
-
-    def save() -> None:
-        stored = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
-        torch.save(stored, f"{checkpoint}.new")
-        os.replace(f"{checkpoint}.new", checkpoint)
-
+    training = LayersTraining(model, 0.05, 0.9, Path(os.environ["BEAMER_CHECKPOINT"]))
     parallel = DistributedDataParallel(model)
-    while done < iterations:
-        mine = asked.take() | (SHUT if rank == 0 and is_shut(gate, done) else 0)
+    while training.done < iterations:
+        mine = asked.take() | (SHUT if rank == 0 and is_shut(gate, training.done) else 0)
         flags = torch.tensor([float(bool(mine & flag)) for flag in FLAGS])
         distributed.all_reduce(flags)
         stops, saves, is_held = (flags > 0).tolist()
         if stops:
             break
         if saves and rank == 0:
-            save()
+            training.save()
         if is_held:
             time.sleep(GATE_S)
             continue
-        batch = torch.randn(BATCH, FEATURES, generator=torch.Generator().manual_seed(done))
+        batch = torch.randn(BATCH, FEATURES, generator=torch.Generator().manual_seed(training.done))
         part = batch.chunk(world)[rank]
         loss = ((parallel(part) - part.sum(dim=1, keepdim=True)) ** 2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        done += 1
+        training.step(loss, model)
         if rank == 0:
             if trace:
                 digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
                 with trace.open("a") as file:
-                    file.write(json.dumps({"iteration": done, "world": world, "digest": digest}) + "\n")
-            print(json.dumps({"iteration": done, "loss": loss.item()}), flush=True)
+                    file.write(json.dumps({"iteration": training.done, "world": world, "digest": digest}) + "\n")
+            print(json.dumps({"iteration": training.done, "loss": loss.item()}), flush=True)
     if rank == 0:
-        save()
+        training.save()
     del parallel  # Otherwise the group's last threads may wait for the interpreter's lock, and DDP, with that lock, for them.
     distributed.destroy_process_group()
 

@@ -18,7 +18,8 @@ from beamer.engines.local.supervisor import control, store
 from beamer.engines.local.supervisor.messages import Accepted, Launch, Refused, Status, decode_answer
 from beamer.errors import EngineError
 from beamer.gpu.engine import Placement, RunState
-from beamer.testing.trainer import Options, undisturbed
+from beamer.testing.trainer import Options
+from eval.engines.undisturbed import undisturbed_digests
 from tests.processes.site import Site, of_directory, on, read, until
 from tests.processes.test_local_engine import check_steps
 
@@ -142,7 +143,7 @@ def test_a_killed_supervisor_takes_its_ranks_along(site: Site, group: str) -> No
     site.until_state(engine, "job", RunState.FINISHED)
     taken = [json.loads(line) for line in trace.read_text().splitlines()]
     kept = {step["iteration"]: step["digest"] for step in taken}  # A step that was lost is taken again.
-    assert [kept[i] for i in range(1, 401)] == undisturbed(Options(iterations=400), [2] * 400)
+    assert [kept[i] for i in range(1, 401)] == undisturbed_digests(Options(iterations=400), [2] * 400)
 
 
 def test_ranks_that_outlive_a_frozen_supervisors_death_die_before_anything_runs(site: Site, group: str) -> None:
@@ -288,7 +289,7 @@ def test_a_job_on_two_nodes_is_suspended_resumed_and_resized_as_one(site: Site) 
     worlds = [json.loads(line)["world"] for line in trace.read_text().splitlines()]
     digests = [json.loads(line)["digest"] for line in trace.read_text().splitlines()]
     assert sorted(set(worlds)) == [2, 3]
-    assert digests == undisturbed(Options(iterations=500), worlds)
+    assert digests == undisturbed_digests(Options(iterations=500), worlds)
     iterations = [report.iteration for report in seen.reports]
     assert iterations == sorted(iterations)
     assert iterations[-1] == 500

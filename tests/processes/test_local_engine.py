@@ -14,7 +14,8 @@ import pytest
 from beamer.engines.local import LaunchSpec
 from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement, RunState
-from beamer.testing.trainer import Options, State, undisturbed
+from beamer.testing.trainer import Options, State
+from eval.engines.undisturbed import undisturbed_digests
 from tests.processes.site import Site, on, read, until
 from tests.support.tiers import long
 
@@ -50,7 +51,7 @@ def check_steps(trace: Path, options: Options) -> list[int]:
     taken = steps(trace)
     assert [step["iteration"] for step in taken] == list(range(1, options.iterations + 1)), "no step left out, none repeated"
     worlds = [int(str(step["world"])) for step in taken]
-    assert [step["digest"] for step in taken] == undisturbed(options, worlds)
+    assert [step["digest"] for step in taken] == undisturbed_digests(options, worlds)
     return worlds
 
 

@@ -18,7 +18,8 @@ from beamer.engines.local.supervisor.files import load_state
 from beamer.engines.local.supervisor.groups import candidates
 from beamer.gpu.events import Allocated
 from beamer.studies.journal.store import Journal
-from beamer.testing.trainer import Options, undisturbed
+from beamer.testing.trainer import Options
+from eval.engines.undisturbed import undisturbed_digests
 from tests.processes.site import of_directory, read, until, works
 from tests.support.checkout import ROOT
 from tests.support.documented import install, register
@@ -140,7 +141,7 @@ class ScheduleCommand:
         steps = self.steps(name)
         assert [step["iteration"] for step in steps] == list(range(1, iterations + 1))
         options = Options(iterations=iterations, learning_rate=rate or RATES[name])
-        assert [step["digest"] for step in steps] == undisturbed(options, [1] * iterations)
+        assert [step["digest"] for step in steps] == undisturbed_digests(options, [1] * iterations)
 
     def jobs(self) -> list[int]:
         """Return the processes of jobs: ranks and supervisors, not the command."""

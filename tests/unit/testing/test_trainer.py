@@ -23,8 +23,8 @@ from beamer.testing.trainer import (
     main,
     shard,
     train,
-    undisturbed,
 )
+from eval.engines.undisturbed import undisturbed_digests
 
 OPTIONS = Options(iterations=12)
 
@@ -62,9 +62,9 @@ def test_a_checkpoint_holds_all_that_the_next_step_depends_on(tmp_path: Path) ->
 
 
 def test_digests_tell_worlds_and_seeds_apart() -> None:
-    assert undisturbed(OPTIONS, [2] * 12) == undisturbed(OPTIONS, [2] * 12)
-    assert undisturbed(OPTIONS, [2] * 12)[-1] != undisturbed(OPTIONS, [3] * 12)[-1]
-    assert undisturbed(OPTIONS, [2] * 12)[-1] != undisturbed(Options(iterations=12, seed=1), [2] * 12)[-1]
+    assert undisturbed_digests(OPTIONS, [2] * 12) == undisturbed_digests(OPTIONS, [2] * 12)
+    assert undisturbed_digests(OPTIONS, [2] * 12)[-1] != undisturbed_digests(OPTIONS, [3] * 12)[-1]
+    assert undisturbed_digests(OPTIONS, [2] * 12)[-1] != undisturbed_digests(Options(iterations=12, seed=1), [2] * 12)[-1]
 
 
 def test_what_one_rank_is_told_all_learn_with_the_sum(own_port: int) -> None:
@@ -79,11 +79,11 @@ def test_what_one_rank_is_told_all_learn_with_the_sum(own_port: int) -> None:
 
 def test_one_rank_alone_runs_to_its_end(tmp_path: Path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("BEAMER_CHECKPOINT", str(tmp_path / "checkpoint"))
-    main(["--iterations", "12", "--every", "4", "--trace", str(tmp_path / "trace")])
+    main(["--iterations", "12", "--trace", str(tmp_path / "trace")])
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["iteration"] for line in printed] == [0, 4, 8, 12]
+    assert [line["iteration"] for line in printed] == list(range(13))
     digests = [json.loads(line)["digest"] for line in (tmp_path / "trace").read_text().splitlines()]
-    assert digests == undisturbed(OPTIONS, [1] * 12)
+    assert digests == undisturbed_digests(OPTIONS, [1] * 12)
     assert State.load(tmp_path / "checkpoint").digest() == digests[-1]
 
 
@@ -119,4 +119,4 @@ def test_ranks_stand_at_a_gate_together_and_hear_there(own_port: int, tmp_path: 
         gate.unlink()
         for rank in ranks([SignalRequests(), SignalRequests()], pool):
             rank.result()
-    assert digests() == undisturbed(OPTIONS, [2] * 12)
+    assert digests() == undisturbed_digests(OPTIONS, [2] * 12)
