@@ -16,7 +16,7 @@ from beamer.network.job import JobSpec
 from beamer.studies.model import Role, Worker
 from beamer.workloads.scenario import TransportSettings
 from topologies.emulation import trainer
-from topologies.emulation.collectives import Mesh, largest_window, push_pull, ring_all_reduce, serve_slice
+from topologies.emulation.collectives import Mesh, largest_window, push_pull, ring_all_reduce, serve_slice, sum_checked
 from topologies.emulation.trainer import TrainerTask, _peers, connect, train
 
 
@@ -70,6 +70,19 @@ def test_push_pull_sums_over_workers() -> None:
     for gradient in gradients:
         assert (gradient == 3).all()
     _close(workers + servers)
+
+
+def test_a_sum_that_lacks_a_gradient_is_refused() -> None:
+    gradient = np.empty(100, dtype=np.float32)
+
+    def add(*others: int) -> None:
+        for other in others:
+            gradient[:] += 7 * (other + 1)
+
+    sum_checked(gradient, 1007, 1, 3, lambda: add(0, 2))
+    assert (gradient == 7 * 6).all()
+    with pytest.raises(ArithmeticError, match=r"worker 1, iteration 1007: the gradient's sum is not 42\.0"):
+        sum_checked(gradient, 1007, 1, 3, lambda: add(0))
 
 
 def test_every_pair_of_the_collective_has_one_connection() -> None:
