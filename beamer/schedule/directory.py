@@ -86,7 +86,7 @@ class SearchDirectory:
             raise InputError("--dir", str(path), WRITTEN)
         try:
             found = first_names if names is None else lambda configurations: names
-            return parse(_bounded(known["content"]), Path(known["base"]), found)
+            return parse(_present(known["content"]), Path(known["base"]), found)
         except InputError as error:
             raise InputError(f"{path}: {error.field}", error.value, error.expected) from error
 
@@ -165,12 +165,16 @@ class SearchDirectory:
         os.write(descriptor, str(os.getpid()).encode())
 
 
-def _bounded(content: Any) -> Any:
-    """Return what was written down of a search with time limits that have a bound, as 0.1.0's had none."""
+def _present(content: Any) -> Any:
+    """Return what was written down of a search as this version has it.
+
+    Time limits of 0.1.0 had no bound, and its `group` may be `cgroup1`, in place of which the best group is used.
+    """
     if not isinstance(content, Mapping):
         return content
     long = {key: value for key in TIME_LIMITS if isinstance(value := content.get(key), int | float) and value > MAX_SECONDS}
-    return {**content, **dict.fromkeys(long, MAX_SECONDS)}
+    group = {"group": "auto"} if content.get("group") == "cgroup1" else {}
+    return {**content, **dict.fromkeys(long, MAX_SECONDS), **group}
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -211,8 +211,6 @@ def test_a_port_that_is_taken_after_training_has_begun_is_none_of_it(site: Site)
 
 
 def test_a_job_that_loses_its_port_while_it_is_suspended_waits_for_its_gpus(site: Site, group: str) -> None:
-    if group == "cgroup1":
-        pytest.skip("a frozen process of version 1 dies when it is thawed")
     trace, go = waiting(site, "job", "beamer.testing.trainer", "--iterations", "40")
     engine = site.engine()
     place = on("localhost", "localhost")

@@ -310,7 +310,7 @@ def test_what_a_killed_command_left_is_saved_and_ended_on_request(command: Sched
     process.kill()
     process.wait()
     left = command.jobs()
-    assert not works("cgroup1") or any(Path(group).exists() for group in command.groups())
+    assert not works("cgroup2") or any(Path(group).exists() for group in command.groups())
     assert len(left) >= len(RATES), "a supervisor each"
     done = command.run("round-robin", "--stop")
     assert done.returncode == 0, done.stderr

@@ -238,6 +238,19 @@ def test_configurations_keep_the_names_that_they_were_started_with(tmp_path: Pat
         assert directory.named(other) is other
 
 
+def test_a_search_that_0_1_0_began_with_the_freezer_goes_on_with_the_best_group(tmp_path: Path) -> None:
+    search = parse(SEARCH, BASE)
+    with SearchDirectory(tmp_path / "dir") as directory:
+        directory.start(search, False)
+        file = tmp_path / "dir" / "search"
+        written = json.loads(file.read_text())
+        file.write_text(json.dumps({**written, "content": {**written["content"], "group": "cgroup1"}}))
+        known = directory.started_search()
+        assert known is not None
+        assert known.group == "auto"
+        directory.start(search, True)
+
+
 def test_a_search_of_0_1_0_gives_programs_the_numbers_that_it_began_with(tmp_path: Path) -> None:
     def with_values(*values: object) -> Search:
         return parse(changed(lambda d: d.update(configurations=None, grid={"lr": list(values), "batch": [8]})), BASE)

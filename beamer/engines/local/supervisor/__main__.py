@@ -57,7 +57,7 @@ def _lock(directory: Path) -> list[int] | None:
     while (inherited := store.take(directory / "ranks")) is None:
         groups.reopen(kind, path, mark(directory)).kill(KILL_S)
         if time.monotonic() > until:
-            raise SystemExit("ranks that outlived their supervisor do not die")
+            raise SystemExit(f"ranks that outlived their supervisor do not die; they were in a group of kind {kind!r} {path}")
         time.sleep(0.01)
     del own  # The descriptor stays open as long as this process lives.
     return [inherited]

@@ -1,7 +1,7 @@
 """A job's processes on a node as one group, frozen, thawed and killed together.
 
-By control group where one can be made (version 2, else the freezer of version 1), by signals to the supervisor's descendants
-otherwise. All of them work for any program, children included.
+By control group of version 2 where one can be made, by signals to the supervisor's descendants otherwise. Both work for any
+program, children included.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import ClassVar
 from beamer.engines.local.supervisor.processes import descendants, is_stopped, marked
 
 POLL_S = 0.0005
-KINDS = ("auto", "cgroup2", "cgroup1", "signals")
+KINDS = ("auto", "cgroup2", "signals")
 
 
 class Group(ABC):
@@ -57,26 +57,25 @@ class Group(ABC):
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self._let_die()
             if not left:
                 return True
             if time.monotonic() > until:
                 return False
             time.sleep(POLL_S)
 
-    def _let_die(self) -> None:  # noqa: B027  # Most processes die at once.
-        """Let frozen processes receive the signals of `kill`."""
-
     def close(self) -> None:  # noqa: B027  # Not all kinds of groups leave something.
         """Remove the group, which is empty."""
 
 
-class _Directory(Group):
-    """A control group: a directory."""
+class ControlGroup(Group):
+    """A control group of version 2: a directory."""
+
+    kind = "cgroup2"
 
     def open(self) -> None:
-        """Make the directory, or take it over from a supervisor that died."""
+        """Make the directory, or take it over from a supervisor that died, and see that the kernel freezes."""
         Path(self.path).mkdir(exist_ok=True)
+        self._freeze(False)
 
     def enter(self) -> None:
         """Write to the list of processes."""
@@ -90,68 +89,32 @@ class _Directory(Group):
         except OSError:
             return []
 
+    def freeze(self, timeout_s: float) -> bool:
+        """Freeze, and wait for the event."""
+        self._freeze(True)
+        return self._until("frozen 1", timeout_s)
+
+    def thaw(self, timeout_s: float) -> bool:
+        """Thaw, and wait for the event."""
+        self._freeze(False)
+        return self._until("frozen 0", timeout_s)
+
     def close(self) -> None:
         """Remove the directory, with those that a program has made below it."""
         for path, _, _ in os.walk(self.path, topdown=False):
             with suppress(OSError):  # A directory that is not empty is left to the process that opens it again.
                 os.rmdir(path)
 
-    def _write(self, name: str, value: str) -> None:
-        Path(self.path, name).write_text(value)
+    def _freeze(self, wanted: bool) -> None:
+        Path(self.path, "cgroup.freeze").write_text(str(int(wanted)))
 
-    def _until(self, name: str, wanted: str, timeout_s: float) -> bool:
+    def _until(self, event: str, timeout_s: float) -> bool:
         until = time.monotonic() + timeout_s
-        while wanted not in Path(self.path, name).read_text().splitlines():
+        while event not in Path(self.path, "cgroup.events").read_text().splitlines():
             if time.monotonic() > until:
                 return False
             time.sleep(POLL_S)
         return True
-
-
-class Cgroup2(_Directory):
-    """A control group of version 2."""
-
-    kind = "cgroup2"
-
-    def open(self) -> None:
-        """Make the directory and see that the kernel freezes."""
-        super().open()
-        self._write("cgroup.freeze", "0")
-
-    def freeze(self, timeout_s: float) -> bool:
-        """Freeze, and wait for the event."""
-        self._write("cgroup.freeze", "1")
-        return self._until("cgroup.events", "frozen 1", timeout_s)
-
-    def thaw(self, timeout_s: float) -> bool:
-        """Thaw, and wait for the event."""
-        self._write("cgroup.freeze", "0")
-        return self._until("cgroup.events", "frozen 0", timeout_s)
-
-
-class Cgroup1(_Directory):
-    """A control group of version 1 in the hierarchy of its freezer."""
-
-    kind = "cgroup1"
-
-    def open(self) -> None:
-        """Make the directory and see that the kernel freezes."""
-        super().open()
-        self._write("freezer.state", "THAWED")
-
-    def freeze(self, timeout_s: float) -> bool:
-        """Freeze, and wait for the state."""
-        self._write("freezer.state", "FROZEN")
-        return self._until("freezer.state", "FROZEN", timeout_s)
-
-    def thaw(self, timeout_s: float) -> bool:
-        """Thaw, and wait for the state."""
-        self._write("freezer.state", "THAWED")
-        return self._until("freezer.state", "THAWED", timeout_s)
-
-    def _let_die(self) -> None:
-        with suppress(OSError):  # A frozen process of version 1 dies when it is thawed.
-            self._write("freezer.state", "THAWED")
 
 
 class Signals(Group):
@@ -187,12 +150,15 @@ class Signals(Group):
         return True
 
 
-_GROUPS: dict[str, type[Group]] = {group.kind: group for group in (Cgroup2, Cgroup1, Signals)}
+_GROUPS: dict[str, type[Group]] = {group.kind: group for group in (ControlGroup, Signals)}
 
 
 def reopen(kind: str, path: str, mark: str) -> Group:
-    """Return the group that a supervisor recorded, without making it."""
-    return _GROUPS[kind](path, mark)
+    """Return the group that a supervisor recorded, without making it.
+
+    Of a kind that only another version has, as 0.1.0 had `cgroup1`, processes are found by their mark alone.
+    """
+    return _GROUPS.get(kind, Signals)(path, mark)
 
 
 def candidates(name: str, kind: str = "auto") -> list[tuple[str, str]]:
@@ -200,35 +166,22 @@ def candidates(name: str, kind: str = "auto") -> list[tuple[str, str]]:
 
     They lie below the group of this process, so that its limits hold for them.
     """
-    mounts, own = _mounts(), _own()
-    found = [
-        (wanted, f"{mounts[wanted]}{own[wanted].rstrip('/')}/{name}")
-        for wanted in ("cgroup2", "cgroup1")
-        if wanted in mounts and wanted in own
-    ]
+    mount, own = _mount(), _own()
+    found = [] if mount is None or own is None else [("cgroup2", f"{mount}{own.rstrip('/')}/{name}")]
     return [(one, path) for one, path in [*found, ("signals", "")] if kind in ("auto", one)]
 
 
-def _mounts() -> dict[str, str]:
-    """Return where the hierarchies are mounted, by kind."""
-    found: dict[str, str] = {}
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, where, system, options, *_ = line.split()
-        if system == "cgroup2":
-            found.setdefault("cgroup2", where)
-        elif system == "cgroup" and "freezer" in options.split(","):
-            found.setdefault("cgroup1", where)
-    return found
+def _mount() -> str | None:
+    """Return where the hierarchy of version 2 is mounted."""
+    lines = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    return next((where for _, where, system, *_ in lines if system == "cgroup2"), None)
 
 
-def _own() -> dict[str, str]:
-    """Return this process' group in each hierarchy, by kind."""
-    found: dict[str, str] = {}
+def _own() -> str | None:
+    """Return this process' group in that hierarchy."""
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
-                found["cgroup2"] = path
-            elif "freezer" in controllers.split(","):
-                found["cgroup1"] = path
-    return found
+                return path
+    return None

@@ -27,7 +27,8 @@ from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.record import LastRun, Record, last_run, load
 from beamer.engines.local.states import Phase
 from beamer.engines.local.supervisor import control, groups, store
-from beamer.engines.local.supervisor.messages import FreePort, GetStatus, decode_request, encode
+from beamer.engines.local.supervisor.files import SavedState, load_state
+from beamer.engines.local.supervisor.messages import FreePort, GetStatus, RunStatus, encode, read_request
 from beamer.engines.local.supervisor.progress import Progress
 from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement
@@ -125,7 +126,7 @@ def test_sockets_lie_however_deep(tmp_path: Path) -> None:
         def answer() -> None:
             client, _ = server.accept()
             with client, client.makefile("rwb") as stream:
-                assert decode_request(stream.readline()) == GetStatus()
+                assert read_request(stream.readline()).message == GetStatus()
                 stream.write(encode(FreePort(4711)).encode() + b"\n")
 
         thread = threading.Thread(target=answer)
@@ -145,25 +146,28 @@ def test_groups_are_tried_from_the_best_to_the_one_that_always_works() -> None:
     assert all(path.endswith("/x") for kind, path in groups.candidates("x") if kind != "signals")
 
 
-@pytest.mark.parametrize(
-    ("kind", "order", "event", "frozen", "running"),
-    [
-        ("cgroup2", "cgroup.freeze", "cgroup.events", "populated 1\nfrozen 1\n", "populated 1\nfrozen 0\n"),
-        ("cgroup1", "freezer.state", "freezer.state", "FROZEN", "THAWED"),
-    ],
-)
-def test_a_group_is_frozen_when_the_kernel_reports_it(
-    tmp_path: Path, kind: str, order: str, event: str, frozen: str, running: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    group = groups.reopen(kind, str(tmp_path), "A=1")
-    monkeypatch.setattr(group, "_write", lambda name, value: (tmp_path / "asked").write_text(f"{name} {value}"))
-    (tmp_path / event).write_text(running)
+def test_a_group_is_frozen_when_the_kernel_reports_it(tmp_path: Path) -> None:
+    group = groups.reopen("cgroup2", str(tmp_path), "A=1")
+    asked, event = tmp_path / "cgroup.freeze", tmp_path / "cgroup.events"
+    event.write_text("populated 1\nfrozen 0\n")
     assert not group.freeze(0.02), "it was asked to, but goes on"
-    assert (tmp_path / "asked").read_text().startswith(order)
+    assert asked.read_text() == "1"
     assert group.thaw(0.02)
-    (tmp_path / event).write_text(frozen)
+    assert asked.read_text() == "0"
+    event.write_text("populated 1\nfrozen 1\n")
     assert group.freeze(0.02)
     assert not group.thaw(0.02)
+
+
+def test_what_is_left_in_a_group_of_0_1_0s_freezer_is_killed_by_its_mark(tmp_path: Path) -> None:
+    store.write_json(tmp_path / "state", SavedState(RunStatus(), ("cgroup1", "/sys/fs/cgroup/freezer/beamer-1")))
+    saved = load_state(tmp_path).group
+    assert saved is not None
+    mark = f"BEAMER_LEFT={tmp_path}"
+    name, _, value = mark.partition("=")
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, name: value}) as left:
+        assert groups.reopen(*saved, mark).kill(10.0)
+        assert left.wait() == -signal.SIGKILL
 
 
 def test_an_engine_has_its_directory_to_itself(tmp_path: Path) -> None:
