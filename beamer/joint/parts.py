@@ -14,17 +14,14 @@ LIVE = ("placement", "resizing")
 class JointParts:
     """Which parts are switched on.
 
-    survival: declared rungs load the network by the chances that losses give their trials, see `beamer.joint.survival`.
     placement: trials go to nodes between which links are used least, see `beamer.joint.placement`. resizing: policies that
-    resize know of sizes that were not tried what their network would cost, see `beamer.joint.resizing`. leaving: the last
-    coflow of a trial that leaves its GPUs goes before all others. planes: a trial's paths are those that are used least, see
-    `beamer.joint.planes`. phases: a trial starts when its coflows meet those of others least, see `beamer.joint.phases`.
+    resize know of sizes that were not tried what their network would cost, see `beamer.joint.resizing`. planes: a trial's
+    paths are those that are used least, see `beamer.joint.planes`. phases: a trial starts when its coflows meet those of
+    others least, see `beamer.joint.phases`.
     """
 
-    survival: bool = False
     placement: bool = False
     resizing: bool = False
-    leaving: bool = False
     planes: bool = False
     phases: bool = False
 

@@ -46,14 +46,14 @@ class StageView:
 class LaterRung:
     """A declared rung that has not begun.
 
-    jobs: how many it will hold. iterations: of each of them, in that rung alone. chances: the names of trials, each with
-    the chance that it will be one of them, 1 where that is known; empty where nothing tells.
+    jobs: how many it will hold. iterations: of each of them, in that rung alone. survivors: the names of the trials that it
+    will hold, where they are known, as in an experiment; no live system knows them.
     """
 
     name: str
     jobs: int
     iterations: int
-    chances: tuple[tuple[str, float], ...] = ()
+    survivors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

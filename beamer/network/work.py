@@ -31,8 +31,7 @@ def remaining_work(snapshot: Snapshot, looks_ahead: bool) -> RemainingWork:
 
     A trial that no stage waits for is a stage of its own, with what it has left until it completes.
     A declared rung has not been placed yet: its jobs are taken to load links as the running jobs of its study do on average,
-    and to take as long per iteration as the slowest of them. Where the chances of trials to be in it are known, they count by
-    these: the mean load is weighted, and the slowest is what is expected of independent trials.
+    and to take as long per iteration as the slowest of them. Where its survivors are known, only these count.
     """
     jobs = snapshot.jobs
     ahead = np.array([looks_ahead and bool(study.later) for study in snapshot.studies], np.bool_)
@@ -55,9 +54,9 @@ def remaining_work(snapshot: Snapshot, looks_ahead: bool) -> RemainingWork:
         for s in np.flatnonzero(ahead).tolist():
             members = np.flatnonzero(jobs.study == s)
             for rung in snapshot.studies[s].later:
-                chance = _chances(snapshot, members, rung)
-                declared[members] += rung.iterations * rung.jobs * chance / chance.sum()
-                later_s[s] += rung.iterations * _expected_slowest(jobs.iteration_s[members], chance)
+                likely = _survivors(snapshot, members, rung)
+                declared[likely] += rung.iterations * rung.jobs / len(likely)
+                later_s[s] += rung.iterations * jobs.iteration_s[likely].max()
         seconds = seconds + declared[jobs.owner] * jobs.seconds
         critical = critical + later_s[study_of_item]
     links = len(snapshot.capacity_bps)
@@ -71,19 +70,10 @@ def remaining_work(snapshot: Snapshot, looks_ahead: bool) -> RemainingWork:
     return RemainingWork(names, Items(weight, *pooled, critical, links), item_of_job, critical_s)
 
 
-def _chances(snapshot: Snapshot, members: Ints, rung: LaterRung) -> Floats:
-    """Return the chance of each of a study's running jobs to be in a later rung; 1 for all where nothing tells."""
-    chances = dict(rung.chances)
-    found = np.array([chances.get(split_key(snapshot.jobs.key[j])[1], 0.0) for j in members.tolist()])
-    return found if found.any() else np.ones(len(members))
-
-
-def _expected_slowest(iteration_s: Floats, chance: Floats) -> float:
-    """Return the expected largest of some values, each of which is there with a chance, given that any is."""
-    slowest_first = np.argsort(-iteration_s, kind="stable")
-    there = chance[slowest_first]
-    is_slowest = there * np.cumprod(np.concatenate(([1.0], 1.0 - there[:-1])))
-    return float(is_slowest @ iteration_s[slowest_first] / is_slowest.sum())
+def _survivors(snapshot: Snapshot, members: Ints, rung: LaterRung) -> Ints:
+    """Return those of a study's running jobs that are known to be in a later rung; all of them where none is."""
+    known = [split_key(snapshot.jobs.key[j])[1] in rung.survivors for j in members.tolist()]
+    return members[known] if any(known) else members
 
 
 def aged(work: RemainingWork, snapshot: Snapshot, now: float, power: float, overdue: float) -> RemainingWork:

@@ -3,7 +3,7 @@
 Few studies change between two decisions: the columns of the others, and what follows from them, are kept.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -18,9 +18,6 @@ from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, StudyView
 from beamer.studies.model import split_key
 from beamer.studies.tracker import Tracker
-
-Addition = Callable[[Sequence[StudyView]], Sequence[StudyView]]
-"""Adds what policies are told of studies beyond what the ledger knows."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +54,11 @@ class RunningColumns:
 
 
 class ColumnsByStudy:
-    """The columns of the trials that run, by study.
+    """The columns of the trials that run, by study. tracker: with `ledger` among its ledgers."""
 
-    tracker: with `ledger` among its ledgers. told: None if policies are told what the ledger knows, and no more.
-    """
-
-    def __init__(self, tracker: Tracker, ledger: NetworkLedger, told: Addition | None) -> None:
+    def __init__(self, tracker: Tracker, ledger: NetworkLedger) -> None:
         self._tracker = tracker
         self._ledger = ledger
-        self._told = told
         self._kept: dict[str, RunningColumns] = {}
 
     def forget(self, keys: Iterable[str]) -> None:
@@ -88,15 +81,12 @@ class ColumnsByStudy:
 
     def _studies(self, begun: AbstractSet[str], planes: Mapping[str, int]) -> Sequence[Snapshot]:
         """Return the columns of each study; those of a study that has not changed are the same object as before."""
-        if self._told is None and not planes:
+        if not planes:
             running = self._ledger.running(self._tracker, self._tracker.running_keys - begun)
             columns = running.columns()
             running.keep()
             return columns
-        views: Sequence[StudyView] = [_begun_of(view, begun) for view in self._ledger.views(self._tracker)]
-        if self._told is not None:
-            views = self._told(views)
-        placed = [_on_planes(view, planes) for view in views]
+        placed = [_on_planes(_begun_of(view, begun), planes) for view in self._ledger.views(self._tracker)]
         return [Snapshot.of_study(self._ledger.fabric, view, self._footprint_of) for view in placed]
 
     def _footprint_of(self, job: JobView) -> Footprint:

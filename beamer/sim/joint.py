@@ -4,7 +4,7 @@ One tracker feeds both. How long an iteration takes follows from what its trial 
 the GPU policy sees that in the speeds that jobs report.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -20,7 +20,6 @@ from beamer.gpu.model import Node
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner, Tuners
 from beamer.joint.parts import NO_PARTS, JointParts
-from beamer.joint.survival import Survival
 from beamer.joint.wrapping import network_aware
 from beamer.network.allocation import Allocator, check_pair
 from beamer.network.fabric import Fabric
@@ -99,10 +98,6 @@ class JointRun:
         return 1.0 - sum(job.gpu_s for job in self.jobs) / (self.gpus * self.end_s) if self.end_s else 0.0
 
 
-def _nothing() -> None:
-    pass
-
-
 class _Simulation:
     def __init__(
         self,
@@ -114,11 +109,9 @@ class _Simulation:
         tuner: Tuner,
         report_s: float,
         seed: int,
-        on_report: Callable[[], None],
         disturbances: Disturbances,
     ) -> None:
         self._level = level
-        self._on_report = on_report
         self._waiting = len(arrivals)
         self._is_due = self._is_asked = False
         self._woken_s = 0.0
@@ -127,7 +120,7 @@ class _Simulation:
         self._disturbances = disturbances
         self._seed = seed
         self.engine = NetworkedEngine(
-            level, nodes, jobs, self._target, report_s, self._reported, self._sent_bytes, disturbances.loses(seed)
+            level, nodes, jobs, self._target, report_s, self._due, self._sent_bytes, disturbances.loses(seed)
         )
         self.driver = SearchDriver(by_policy(gpu_policy, seed, live=False), self.engine, tuner, tracker=tracker)
         for arrival in arrivals:
@@ -158,10 +151,6 @@ class _Simulation:
 
     def _sent_bytes(self, key: str, declared: int) -> int:
         return self._disturbances.sent_bytes(split_key(key)[0], declared, self._seed)
-
-    def _reported(self) -> None:
-        self._on_report()
-        self._due()
 
     def _due(self) -> None:
         self._is_due = True
@@ -249,17 +238,13 @@ def simulate_joint(
     check_arrivals(arrivals)
     disturbances.check_cable(fabric)
     assumed = assumptions or Assumptions()
-    if assumed.survivors_known:
-        raise InputError("survivors_known", True, "false: who survives a rung is not known before its trials have run")
     chosen = chosen_allocator(queues, assumed, allocator)
     check_pair(network_policy, chosen)
-    network, gpus = NetworkLedger(fabric), GpuLedger()
-    tracker = Tracker(gpus, network)
-    told = Survival(tracker, gpus).told if parts.survival else None
-    level = NetworkLevel(tracker, network, network_policy, Random(seed), assumed, chosen, told, parts)
+    network = NetworkLedger(fabric)
+    tracker = Tracker(GpuLedger(), network)
+    level = NetworkLevel(tracker, network, network_policy, Random(seed), assumed, chosen, parts)
     gpu_policy = network_aware(gpu_policy, fabric, parts)
-    on_report = level.tell_anew if parts.survival else _nothing
-    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed, on_report, disturbances)
+    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed, disturbances)
     if disturbances.cable is not None:
         at_s, one, other = disturbances.cable
         level.after(at_s, partial(level.reroute, {(one, other), (other, one)}))

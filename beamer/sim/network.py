@@ -1,7 +1,7 @@
 """Runs a scenario on a simulated network: the tracker, the decision and the scenario are those of the live system."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -9,7 +9,6 @@ from beamer.network.allocation import Allocator, check_pair
 from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, network_policy
-from beamer.network.views import StudyView
 from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.sim.searches import ReactingSearch, SearchResult, SimulatedSearch, SynchronousSearch
@@ -59,8 +58,7 @@ class _Simulation:
         self._assumptions = assumptions
         ledger = NetworkLedger(scenario.fabric)
         self._tracker = Tracker(ledger)
-        told = self._with_survivors if assumptions.survivors_known else None
-        self._level = NetworkLevel(self._tracker, ledger, policy, rng, assumptions, allocator, told)
+        self._level = NetworkLevel(self._tracker, ledger, policy, rng, assumptions, allocator)
         self._search: dict[str, SimulatedSearch] = {}  # the search of each trial that runs or ran
         self._searches: list[tuple[SimulatedSearch, str | None]] = [
             (SynchronousSearch(plan, self, scenario.start_up_s), plan.after) for plan in scenario.studies
@@ -119,15 +117,6 @@ class _Simulation:
                 for other, after in self._searches:
                     if after == search.name:
                         self._level.after(other.arrival_s, other.begin)
-
-    def _with_survivors(self, views: Sequence[StudyView]) -> Sequence[StudyView]:
-        """Return what runs, with the survivors of the scenario's rungs."""
-        return [self._with_survivors_of(view) for view in views]
-
-    def _with_survivors_of(self, view: StudyView) -> StudyView:
-        stages = next((study.stages for study in self._scenario.studies if study.name == view.name), ())
-        certain = {stage.name: tuple((job.name, 1.0) for job in stage.jobs) for stage in stages}
-        return replace(view, later=tuple(replace(rung, chances=certain.get(rung.name, ())) for rung in view.later))
 
     def _result(self) -> SimResult:
         # Every stage is done here: the records' ends are set.

@@ -8,7 +8,6 @@ import heapq
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -31,7 +30,7 @@ from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
-from beamer.sim.columns import Addition, ColumnsByStudy, RunningColumns, RunningTrial
+from beamer.sim.columns import ColumnsByStudy, RunningColumns, RunningTrial
 from beamer.sim.service_order import ServiceOrder
 from beamer.studies.model import split_key
 from beamer.studies.records import AttemptRecord
@@ -46,22 +45,16 @@ class Assumptions:
     """Whether the acknowledgements of TCP load links, too."""
     progress_s: float = 0.5
     """Seconds for which reports of progress are collected before they trigger a decision."""
-    decision_delay_s: float = 0.0
-    """Seconds from an event until the plan is in force."""
     minimum_share: float = 0.0
     """The share of every link that each class is guaranteed."""
     unregistered_share: float = 0.0
     """The share of every link that traffic takes which nobody has registered; no policy is told."""
     coflows_known: bool | None = None
     """Whether policies see the coflows in flight, which no live system can; None: if the allocator is an ideal one."""
-    survivors_known: bool = False
-    """Whether policies know which trials each later rung will hold."""
 
     def __post_init__(self) -> None:
         if not self.progress_s > 0:
             raise InputError("progress_s", self.progress_s, "seconds above 0")
-        if not self.decision_delay_s >= 0:
-            raise InputError("decision_delay_s", self.decision_delay_s, "seconds of at least 0")
         if not 0 <= self.unregistered_share < 1:
             raise InputError("unregistered_share", self.unregistered_share, "a share of at least 0, below 1")
 
@@ -83,8 +76,7 @@ class NetworkLevel:
     """Simulated time, and the jobs that run in it.
 
     tracker: with `ledger` among its ledgers; trials have an attempt there before they run. rng: what the policy draws from.
-    told: adds what policies are told beyond what the ledger knows. parts: of both levels together, `planes`, `phases` and
-    `leaving` concern this one.
+    parts: of both levels together, `planes` and `phases` concern this one.
     """
 
     def __init__(
@@ -95,7 +87,6 @@ class NetworkLevel:
         rng: Random,
         assumptions: Assumptions,
         allocator: Allocator,
-        told: Addition | None = None,
         parts: JointParts = NO_PARTS,
     ) -> None:
         self._tracker = tracker
@@ -123,7 +114,7 @@ class NetworkLevel:
         self._number: dict[str, int] = {}  # number in the network of each trial that runs or ran
         self._running: dict[int, RunningTrial] = {}
         self._study = np.zeros(0, np.int64)  # study of each job, by position among all that are known
-        self._by_study = ColumnsByStudy(tracker, ledger, told)
+        self._by_study = ColumnsByStudy(tracker, ledger)
         self._columns: RunningColumns | None = None  # columns of the jobs that run now; None when they have to be made anew
         self._decision_due = False
         self._decided_s = 0.0
@@ -202,10 +193,6 @@ class NetworkLevel:
             del self._running[number]
         self._forget_leaving(keys)
         self._changed()
-
-    def tell_anew(self) -> None:
-        """Have the next decision be made on what policies would be told now."""
-        self._columns = None
 
     def end_after_iteration(self, key: str) -> None:
         """Let a trial that runs have no iteration after the one that it is in; it still has them to run, elsewhere or later."""
@@ -338,12 +325,7 @@ class NetworkLevel:
         if proposal.wake_s is not None and proposal.wake_s > now and self._running:
             self._wake_at(proposal.wake_s)
         arrangement = self._allocator.arrange(self._order, snapshot)
-        plan = replace(arrangement, order=number[arrangement.order])
-        if self._assumptions.decision_delay_s:
-            self._serve()
-            self.after(self._assumptions.decision_delay_s, partial(self._install, plan))
-        else:
-            self._install(plan)
+        self._install(replace(arrangement, order=number[arrangement.order]))
 
     def _wake_at(self, at_s: float) -> None:
         if self._woken_s <= self.now_s or at_s < self._woken_s:
@@ -360,8 +342,7 @@ class NetworkLevel:
 
     def _serve(self) -> None:
         """Serve the running jobs as last decided."""
-        ahead = [self._number[key] for key in self._leaving] if self._parts.leaving else []
-        self._network.arrange(self._served.of(self._running_numbers(), np.array(ahead, np.int64)))
+        self._network.arrange(self._served.of(self._running_numbers()))
 
     def _running_numbers(self) -> Ints:
         return np.fromiter(self._running, np.int64, len(self._running))

@@ -6,7 +6,6 @@ from beamer.network.allocation import Allocator
 from beamer.network.allocation.base import Arrangement
 from beamer.network.arrays import Ints
 
-FIRST = -1  # Jobs that go before any plan's jobs have this rank.
 NO_CLASS = -1  # A job that no plan contains has this class, and the next rank.
 NO_RANK = np.iinfo(np.int64).max  # Jobs with this rank come behind all that have one.
 
@@ -57,15 +56,10 @@ class ServiceOrder:
         self._rank[:] = NO_RANK
         self._rank[plan.order] = np.arange(len(plan.order))
 
-    def of(self, running: Ints, first: Ints) -> Arrangement:
-        """Say how the running jobs are served: those that no plan contains come last, in the lowest class.
-
-        first: jobs that go before all others.
-        """
+    def of(self, running: Ints) -> Arrangement:
+        """Say how the running jobs are served: those that no plan contains come last, in the lowest class."""
         rank, group = self._rank[running], self._group[running]
         group[group == NO_CLASS] = self._allocator.lowest(int(self._group.max(initial=NO_CLASS)))
-        ahead = np.isin(running, first)
-        rank[ahead], group[ahead] = FIRST, 0
         by_rank = np.lexsort((running, rank))
         caps_bps = self._cap_bps[running][by_rank] if self._allocator.caps else None
         return Arrangement(running[by_rank], group[by_rank], caps_bps)

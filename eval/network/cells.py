@@ -81,7 +81,7 @@ class Contender(ConfigSection):
     @property
     def assumptions(self) -> Assumptions:
         """What is assumed of the system around the network."""
-        return replace(LIVE, coflows_known=False if self.is_live else None, survivors_known=self.survivors)
+        return replace(LIVE, coflows_known=False if self.is_live else None)
 
 
 class CellGroup(ConfigSection):

@@ -1,36 +1,16 @@
 """One run of the study: a contender on the work of a cell and a seed, and what is measured of it."""
 
-from random import Random
 from typing import Any
 
 import numpy as np
 
 from beamer.bounds.scenario import scenario_bounds, scenario_instance
-from beamer.compilation import Stopwatch
-from beamer.network.policies import NetworkPolicy, Order, network_policy
-from beamer.network.snapshot import Snapshot
+from beamer.network.policies import network_policy
 from beamer.sim import simulate
 from eval.network.cells import Cell, Contender
+from eval.network.wrapped import Timed, ToldSurvivors
 
 MEASURES = ("mean_s", "p95_s", "stretch", "makespan_s", "decide_p99_s")
-
-
-class Timed(NetworkPolicy[Any]):
-    """Another policy, with the seconds that each of its decisions took."""
-
-    def __init__(self, policy: NetworkPolicy[Any]) -> None:
-        self._policy = policy
-        self.name = policy.name  # type: ignore[misc]
-        self.State = policy.State
-        self.by_coflow, self.orders, self.shares = policy.by_coflow, policy.orders, policy.shares  # type: ignore[misc]
-        self.seconds: list[float] = []
-
-    def order(self, state: Any, snapshot: Snapshot, now: float, rng: Random) -> tuple[Any, Order, float | None]:
-        """Order the running jobs as the other policy does."""
-        watch = Stopwatch()
-        decided = self._policy.order(state, snapshot, now, rng)
-        self.seconds.append(watch.elapsed_s)
-        return decided
 
 
 def run_contender(cell: Cell, contender: Contender, queues: int, seed: int) -> dict[str, float]:
@@ -42,7 +22,8 @@ def run_contender(cell: Cell, contender: Contender, queues: int, seed: int) -> d
     """
     work = cell.scenario(seed)
     policy = Timed(network_policy(contender.policy))
-    run = simulate(work, policy, assumptions=contender.assumptions, allocator=contender.carried_out_by(queues))
+    informed = ToldSurvivors(policy, work) if contender.survivors else policy
+    run = simulate(work, informed, assumptions=contender.assumptions, allocator=contender.carried_out_by(queues))
     _, stages = scenario_instance(work, acknowledgements=False)
     names = [(study.name, stage.name) for study in work.studies for stage in study.stages]
     alone_s = dict(zip(names, (stages.floor_s - stages.release_s).tolist(), strict=True))

@@ -13,7 +13,7 @@ from beamer.network.bssi import sequence
 from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.ranking import without_rounding
 from beamer.network.rate_plan import Demand, RatePlan, improved, in_turn, planned
-from beamer.network.snapshot import Run, RunningStudy, Snapshot
+from beamer.network.snapshot import Run, Snapshot
 from beamer.network.views import LaterRung
 from beamer.network.work import RemainingWork, remaining_work
 from beamer.studies.model import split_key
@@ -92,7 +92,7 @@ class BeamerPlan(NetworkPolicy[PlanState]):
     plan, but not that order. Until the plan's next stage end, jobs go by the rate that they need to meet it then, highest
     first: strict classes so share links over time, as the plan does at every moment.
 
-    Which trials a declared rung will hold is drawn at random once per stage; where chances are known, it holds the likeliest.
+    Which trials a declared rung will hold is drawn at random once per stage, unless they are known.
     Running stages of one item count as one. With more than `MAX_VARIABLES` variables, items are served strictly one before
     another instead.
 
@@ -107,7 +107,6 @@ class BeamerPlan(NetworkPolicy[PlanState]):
         """Return one tier per job, the one that needs the highest rate first."""
         if not snapshot.jobs.key:
             return PlanState(), (), None
-        snapshot = replace(snapshot, studies=tuple(_likely(study) for study in snapshot.studies))
         if now >= state.until_s or not _applies(state, snapshot):
             work = remaining_work(snapshot, looks_ahead=True)
             urgent_first = improved_order(work.items, sequence(work.items)[0])
@@ -143,16 +142,6 @@ class BeamerPlan(NetworkPolicy[PlanState]):
         if searched:
             plan = improved(demand, plan, min(self.programmes, EFFORT // largest) - len(orders))
         return plan, tuple(ends[i] for i in plan.order.tolist())
-
-
-def _likely(study: RunningStudy) -> RunningStudy:
-    """Return a study each of whose later rungs holds those trials for certain that are the likeliest to be in it."""
-    return replace(study, later=tuple(_with_likeliest(rung) for rung in study.later))
-
-
-def _with_likeliest(rung: LaterRung) -> LaterRung:
-    likeliest = sorted(rung.chances, key=lambda of: (-of[1], of[0]))[: rung.jobs]
-    return replace(rung, chances=tuple(sorted((trial, 1.0) for trial, _ in likeliest)))
 
 
 def _applies(state: PlanState, snapshot: Snapshot) -> bool:
@@ -206,9 +195,8 @@ def _survivors(members: Sequence[str], rungs: Sequence[LaterRung], rng: Random) 
     alive = list(members)
     found = []
     for rung in rungs:
-        likeliest = dict(rung.chances)
-        known = [trial for trial in alive if trial in likeliest]
-        others = [trial for trial in alive if trial not in likeliest]
+        known = [trial for trial in alive if trial in rung.survivors]
+        others = [trial for trial in alive if trial not in rung.survivors]
         alive = known + rng.sample(others, max(min(rung.jobs - len(known), len(others)), 0))
         found.append(tuple(alive[i % len(alive)] for i in range(max(rung.jobs, len(known)))))
     return tuple(found)

@@ -2,36 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import inf, sqrt
 from random import Random
 
-import numpy as np
 import pytest
 
 from beamer.bounds.joint import search_bound_s
 from beamer.decision.policy import Stateless
 from beamer.errors import InputError
-from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Request, Speed, Stage
 from beamer.gpu.policies import gpu_policy
 from beamer.gpu.policies.fifo import Fifo
-from beamer.gpu.predictors.estimate import Estimate
 from beamer.joint.parts import EVERY, NO_PARTS, PARTS, JointParts, check_live
 from beamer.joint.phases import Cycle, start_delay_s
 from beamer.joint.placement import LinkAware, placed_by_links
 from beamer.joint.planes import least_used_plane
 from beamer.joint.resizing import Counts, PredictedSpeeds
-from beamer.joint.survival import Survival, chances
 from beamer.joint.wrapping import network_aware
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec, job_spec
 from beamer.network.policies import network_policy
-from beamer.network.views import LaterRung, StudyView
 from beamer.sim.disturbances import Disturbances
 from beamer.sim.joint import JointRun, simulate_scenario
-from beamer.studies.events import StageRegistered, StudyRegistered, TargetSet, TrialRegistered
-from beamer.studies.model import Profile, Rung, Worker
-from beamer.studies.tracker import Tracker
+from beamer.studies.model import Profile, Worker
 from beamer.testing.fabrics import two_spines
 from beamer.workloads.joint import JointScenario, load, parse, shipped
 from tests.support.jobs import known_job
@@ -76,76 +68,6 @@ def placed(jobs: Sequence[Job], allocation: Mapping[str, Grant], nodes: Sequence
 
 def spec(*hosts: str) -> JobSpec:
     return job_spec("x", tuple(Worker(rank, host) for rank, host in enumerate(hosts)), Profile(MEGABYTE, "ring", 0.1))
-
-
-# Survival.
-
-
-def test_chances_are_those_of_drawn_losses() -> None:
-    expected = [Estimate(1.0, 0.2), Estimate(1.1, 0.05), Estimate(1.3, 0.4), Estimate(0.7, 0.5), Estimate(2.0, 0.1)]
-    rng, draws = np.random.default_rng(0), 200_000
-    losses = np.array([rng.normal(one.value, one.deviation, draws) for one in expected])
-    for kept in (1, 2, 4):
-        survives = (losses.argsort(axis=0).argsort(axis=0) < kept).mean(axis=1)
-        assert chances(expected, kept) == pytest.approx(survives, abs=0.01)
-
-
-def test_chances_of_known_losses_are_certain_and_add_up_to_the_trials_that_are_kept() -> None:
-    known = [Estimate(value, 0.0) for value in (0.5, 0.3, 0.9, 0.7)]
-    assert chances(known, 2) == pytest.approx([1, 1, 0, 0])
-    unsure = [Estimate(1.0 + 0.1 * i, 0.3) for i in range(12)]
-    found = chances(unsure, 5)
-    assert found.sum() == pytest.approx(5, abs=0.02)
-    assert (np.diff(found) < 0).all(), "the lower a loss, the better the chance"
-    assert chances(unsure, 12) == pytest.approx(np.ones(12))
-
-
-def test_trials_of_which_nothing_is_known_are_like_the_others() -> None:
-    nothing = Estimate(0.0, inf)
-    assert chances([nothing] * 4, 1) == pytest.approx([0.25] * 4)
-    best, unknown, worst = chances([Estimate(1.0, 0.1), nothing, Estimate(2.0, 0.1)], 1)
-    assert best > unknown > worst
-    spread = sqrt(0.25 + 0.01)
-    assert unknown == pytest.approx(chances([Estimate(1.0, 0.1), Estimate(1.5, spread), Estimate(2.0, 0.1)], 1)[1])
-
-
-def test_the_network_level_is_told_chances_once_losses_tell() -> None:
-    told: list[tuple[float, Mapping[str, float]]] = []
-
-    class NotingSurvival(Survival):
-        def told(self, views: Sequence[StudyView]) -> Sequence[StudyView]:
-            views = super().told(views)
-            told.extend((at[-1], dict(rung.chances)) for view in views if view.name == "a" for rung in view.later)
-            return views
-
-    at = [0.0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("beamer.sim.joint.Survival", NotingSurvival)
-        run = simulate_scenario(scenario(), gpu_policy("fifo"), network_policy("beamer"), parts=JointParts(survival=True))
-    promoted = {
-        each.key.partition("/")[2] for each in run.jobs if each.key.startswith("a/") and each.reports[-1].iteration > 12
-    }
-    assert len(promoted) == 2
-    first, last = told[0][1], told[-1][1]
-    assert first == dict.fromkeys(("t0", "t1", "t2", "t3"), 0.5), "nothing has been reported"
-    assert set(sorted(last, key=lambda name: -last[name])[:2]) == promoted
-    assert min(last[name] for name in promoted) > 0.9
-
-
-def test_of_a_rung_that_begins_with_new_trials_nothing_is_told() -> None:
-    ledger = GpuLedger()
-    tracker = Tracker(ledger)
-    rungs = (Rung("a0", 4, 10), Rung("a1", 2, 20), Rung("b0", 3, 10))
-    tracker.apply(StudyRegistered(0.0, "s", rungs=rungs))
-    tracker.apply(StageRegistered(0.0, "s", "a0"))
-    for name in ("w", "x", "y", "z"):
-        tracker.apply(TrialRegistered(0.0, "s", name))
-        tracker.apply(TargetSet(0.0, f"s/{name}", 10, "a0"))
-    view = StudyView("s", 1.0, (), (LaterRung("a1", 2, 10), LaterRung("b0", 3, 10)))
-    (told,) = Survival(tracker, ledger).told([view])
-    assert told.later == (replace(view.later[0], chances=tuple((name, 0.5) for name in "wxyz")), view.later[1])
-    nothing = StudyView("s", 1.0, ())
-    assert Survival(tracker, ledger).told([nothing]) == [nothing]
 
 
 # Placement.
@@ -260,14 +182,6 @@ def test_a_part_changes_when_trials_end_and_never_which_win(part: str) -> None:
     assert outcome(told) == outcome(plain)
 
 
-def test_the_last_coflows_of_trials_that_leave_are_served_otherwise_where_that_is_on() -> None:
-    runs = [
-        simulate_scenario(load(shipped()), gpu_policy("ones"), network_policy("beamer"), parts=parts)
-        for parts in (NO_PARTS, JointParts(leaving=True))
-    ]
-    assert runs[0].jobs != runs[1].jobs
-
-
 # Resizing.
 
 
@@ -362,7 +276,7 @@ def test_policies_that_resize_gain_by_what_they_are_told_of_the_network_not_of_c
 
 
 def test_names_of_parts_are_checked() -> None:
-    assert JointParts.of("--joint", ["survival", "planes"]).names == ("survival", "planes")
+    assert JointParts.of("--joint", ["planes", "placement"]).names == ("placement", "planes")
     assert JointParts.of("--joint", [EVERY]).names == PARTS
     with pytest.raises(InputError, match="'placement'"):
         JointParts.of("--joint", ["placemnt"])

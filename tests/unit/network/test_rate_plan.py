@@ -15,11 +15,13 @@ from beamer.network.policies.beamer_plan import BeamerPlan, PlanState
 from beamer.network.rate_plan import Demand, RatePlan, improved, in_turn, planned
 from beamer.network.snapshot import Snapshot
 from beamer.network.views import JobView, LaterRung, StudyView
-from beamer.sim import Assumptions, simulate
+from beamer.sim import simulate
 from beamer.studies.model import Worker
 from beamer.testing.profile import PROFILE
 from beamer.workloads import Workload, generate, search
 from beamer.workloads.scenario import Scenario, parse
+from eval.network.cells import LIVE
+from eval.network.wrapped import ToldSurvivors
 from tests.unit.network.policies.test_policies import FABRIC, job, study
 
 
@@ -158,11 +160,11 @@ def test_survivors_are_drawn_once_per_stage_and_stay_when_trials_arrive_or_bytes
 
 
 def test_survivors_that_are_known_are_not_drawn_and_may_become_known_later() -> None:
-    rungs = (LaterRung("rung1", 2, 40, (("x", 1.0), ("z", 1.0))), LaterRung("rung2", 1, 40, (("z", 1.0),)))
+    rungs = (LaterRung("rung1", 2, 40, ("x", "z")), LaterRung("rung2", 1, 40, ("z",)))
     trials = [job("a", name) for name in "uvxyz"]
     state, _, _ = served(BeamerPlan(), PlanState(), 0.0, study("a", *trials, later=rungs))
     assert state.expected[0].survivors == (("x", "z"), ("z",))
-    unknown = tuple(replace(rung, chances=()) for rung in rungs)
+    unknown = tuple(replace(rung, survivors=()) for rung in rungs)
     for seed in range(5):
         state, _, _ = served(BeamerPlan(), PlanState(), 0.0, study("a", *trials, later=unknown), seed=seed)
         state, _, _ = served(BeamerPlan(), state, 0.0, study("a", *trials, later=rungs), seed=seed)
@@ -251,8 +253,7 @@ def test_told_the_survivors_the_plan_comes_close_to_the_bound_and_never_below_it
     ratios = []
     for seed in range(5):
         work = drawn(seed)
-        assumed = Assumptions(acknowledgements=False, coflows_known=False, survivors_known=True)
         least = scenario_bounds(work, acknowledgements=False).mean_s
-        ratios.append(simulate(work, "beamer-plan", assumptions=assumed).mean_sct_s / least)
+        ratios.append(simulate(work, ToldSurvivors(BeamerPlan(), work), assumptions=LIVE).mean_sct_s / least)
     assert min(ratios) >= 1 - 1e-6
     assert np.mean(ratios) < 1.15

@@ -224,7 +224,7 @@ def test_it_ends_where_nothing_moves_any_more_and_when_the_tuner_is_done() -> No
     assert run([arrival("a", 2)], tuner=Impatient()).jobs == ()
 
 
-def test_classes_may_have_a_minimum_share_and_nobody_knows_survivors() -> None:
+def test_classes_may_have_a_minimum_share() -> None:
     placed = {"s/a": Grant.of({"h1": 1, "h2": 1}), "s/b": Grant.of({"h1": 1, "h2": 1})}
     arrivals = [arrival("a", 2, 500_000, 4), arrival("b", 2, 2_000_000, 4)]
     ends = {
@@ -235,8 +235,6 @@ def test_classes_may_have_a_minimum_share_and_nobody_knows_survivors() -> None:
         for share in (0.0, 0.3)
     }
     assert ends[0.0] != ends[0.3]
-    with pytest.raises(InputError, match="survivors_known"):
-        run(arrivals, assumptions=Assumptions(survivors_known=True))
     with pytest.raises(InputError, match="minimum_share"):
         run(arrivals, assumptions=Assumptions(minimum_share=0.1), allocator=Classes())
 

@@ -107,13 +107,6 @@ def test_jobs_start_up_before_their_first_iteration_in_every_stage() -> None:
     assert [at for stage in result.stages for at in (stage.start_s, stage.end_s)] == pytest.approx([0.5, 2.3, 2.3, 4.1])
 
 
-def test_a_late_plan_leaves_traffic_in_the_lowest_class_until_then() -> None:
-    # Both share for the 0.5 s until the plan is in force; then the first has 0.75 s left to itself.
-    assumptions = Assumptions(acknowledgements=False, decision_delay_s=0.5)
-    jobs = (ring("first", "12", 1.0),), (ring("second", "12", 1.0),)
-    assert ends(run(*jobs, policy="fifo", assumptions=assumptions)) == pytest.approx([1.25, 2.0])
-
-
 def test_a_minimum_share_keeps_the_least_urgent_moving() -> None:
     assumptions = Assumptions(acknowledgements=False, minimum_share=0.1)
     jobs = (ring("first", "12", 0.9),), (ring("second", "12", 0.9),)
@@ -146,7 +139,5 @@ def test_a_study_takes_as_long_however_late_it_arrives() -> None:
 def test_assumptions_that_cannot_be() -> None:
     with pytest.raises(InputError, match="progress_s: got 0"):
         Assumptions(progress_s=0)
-    with pytest.raises(InputError, match="decision_delay_s: got -1"):
-        Assumptions(decision_delay_s=-1)
     with pytest.raises(InputError, match=r"minimum_share: got 0\.6"):
         run((ring("a", "12", 1.0),), (ring("b", "12", 1.0),), policy="fifo", assumptions=Assumptions(minimum_share=0.6))

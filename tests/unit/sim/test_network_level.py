@@ -6,7 +6,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from beamer.errors import InputError
 from beamer.network.allocation import Allocator, Classes, EqualSplit, Greedy, MaxMin
 from beamer.network.fabric import Fabric
 from beamer.network.fluid.flows import Routes
@@ -51,37 +50,12 @@ def test_nothing_is_decided_while_nothing_happens(policy: str) -> None:
 
 
 @pytest.mark.parametrize("allocator", [MaxMin(), EqualSplit()], ids=lambda allocator: allocator.name)
-def test_a_late_decision_delays_nothing_where_all_are_served_alike(allocator: Allocator) -> None:
-    """Without classes there is no lowest one to wait in."""
-    two = scenario((0.0, job(10**6)), (0.1, job(10**6)))
-    at_once = simulate(two, "fair", assumptions=PLAIN, allocator=allocator)
-    late = simulate(two, "fair", assumptions=replace(PLAIN, decision_delay_s=0.3), allocator=allocator)
-    assert ends(late) == pytest.approx(ends(at_once))
-
-
-@pytest.mark.parametrize("allocator", [MaxMin(), EqualSplit()], ids=lambda allocator: allocator.name)
 def test_a_policy_without_an_order_is_not_asked_where_the_network_heeds_none(allocator: Allocator) -> None:
     """What it would read of all running jobs is not worked out: a third of the time of a large simulation."""
     two = scenario((0.0, job(10**6)), (0.1, job(10**6)))
     simulate(two, Bounded(network_policy("fair"), most=0), assumptions=PLAIN, allocator=allocator)
     with pytest.raises(AssertionError, match="has decided 1 times"):
         simulate(two, Bounded(network_policy("fair"), most=0), assumptions=PLAIN, allocator=Classes())
-
-
-@pytest.mark.parametrize("queues", [8, None])
-def test_no_link_carries_more_than_it_can_while_a_decision_is_due(queues: int | None) -> None:
-    """The class in which jobs wait for their plan has its minimum share, too."""
-    two = scenario((0.0, job(10**6)), (0.35, job(10**6)))
-    assumed = replace(PLAIN, decision_delay_s=0.3)
-    with pytest.raises(InputError, match=r"minimum_share: got 0\.6, expected 0 to 1/2"):
-        simulate(two, "fair", assumptions=assumed, allocator=Classes(queues=queues, minimum_share=0.6))
-
-
-def test_a_run_is_over_when_its_last_job_is() -> None:
-    """A decision that is on its way then makes no link less used."""
-    one = scenario((0.0, job(10**6)))
-    late = simulate(one, "fair", assumptions=replace(PLAIN, decision_delay_s=0.3))
-    assert late.utilisation["h1-s1"] == pytest.approx(1.0)
 
 
 def test_the_rest_of_an_iteration_counts_as_left_to_do() -> None:

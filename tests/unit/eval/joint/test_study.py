@@ -54,7 +54,7 @@ def test_a_variant_changes_the_run_that_it_is_of(config: JointConfig) -> None:
         ({"cells": ["fixd sizes"]}, r"parts.cells: got 'fixd sizes'.*did you mean 'fixed sizes'"),
         ({"pairs": ["fifo + bemer"]}, "did you mean 'beamer'"),
         ({"pairs": ["fifi + beamer"]}, "did you mean 'fifo'"),
-        ({"variants": {"one": {"parts": ["surviva"]}}}, r"parts.variants.one.parts.*did you mean 'survival'"),
+        ({"variants": {"one": {"parts": ["placemen"]}}}, r"parts.variants.one.parts.*did you mean 'placement'"),
     ],
 )
 def test_what_a_table_names_has_to_be_there(config: JointConfig, change: dict[str, Any], named: str) -> None:

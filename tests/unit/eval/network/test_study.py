@@ -1,7 +1,6 @@
 """The study's arithmetic, its config, and one of its cells in small."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -21,6 +20,7 @@ from eval.network.command import NETWORK
 from eval.network.report import Study
 from eval.network.runs import run_bound, run_contender
 from eval.resume import Task
+from eval.network.wrapped import ToldSurvivors
 from eval.statistics import Interval
 
 SMALL = {"studies": 2, "search": {"kind": "successive-halving", "eta": 2, "iterations": 1}, "trials": (2, 4), "workers": (2,)}
@@ -145,7 +145,6 @@ def test_live_contenders_know_what_controllers_do() -> None:
     )
     assert [c.name for c in (live, ideal, told)] == ["beamer", "sebf (madd)", "beamer, told the survivors"]
     assert [c.assumptions.coflows_known for c in (live, ideal, told)] == [False, None, False]
-    assert [c.assumptions.survivors_known for c in (live, ideal, told)] == [False, False, True]
 
 
 def test_no_schedule_is_below_the_bound_and_no_stage_faster_than_alone(small: Study) -> None:
@@ -175,14 +174,14 @@ def test_survivors_are_told_to_those_who_know_them_alone() -> None:
         seen: ClassVar[list[frozenset[str]]] = []
 
         def order(self, state: Stateless, snapshot: Snapshot, now: float, rng: Random) -> tuple[Stateless, Order, float | None]:
-            self.seen.extend(frozenset(dict(rung.chances)) for study in snapshot.studies for rung in study.later)
+            self.seen.extend(frozenset(rung.survivors) for study in snapshot.studies for rung in study.later)
             return super().order(state, snapshot, now, rng)
 
     work = NETWORK.read_config().base.model_copy(update=SMALL).scenario(1)
     held = {frozenset(job.name for job in stage.jobs) for study in work.studies for stage in study.stages[1:]}
-    for told, expected in ((True, held), (False, {frozenset[str]()})):
+    for policy, expected in ((ToldSurvivors(Spy(), work), held), (Spy(), {frozenset[str]()})):
         Spy.seen.clear()
-        simulate(work, Spy(), assumptions=replace(LIVE, survivors_known=told))
+        simulate(work, policy, assumptions=LIVE)
         assert set(Spy.seen) == expected
 
 

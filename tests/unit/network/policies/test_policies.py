@@ -83,11 +83,11 @@ def test_beamer_looks_beyond_the_stage_and_its_ablation_does_not() -> None:
 
 
 def test_a_later_rung_loads_what_its_survivors_do_where_they_are_known() -> None:
-    known = LaterRung("rung1", 1, 40, chances=(("y", 1.0),))
+    known = LaterRung("rung1", 1, 40, survivors=("y",))
     jobs = (job("a", "x"), job("a", "y", sync_bytes=400_000))
     told, untold = (
         remaining_work(Snapshot.of(FABRIC, (study("a", *jobs, later=(rung,)),)), True).items
-        for rung in (known, replace(known, chances=()))
+        for rung in (known, replace(known, survivors=()))
     )
     alone = remaining_work(Snapshot.of(FABRIC, (study("a", *jobs),)), True).items
     x, y = (float(Snapshot.of(FABRIC, (study("a", one),)).jobs.seconds[0]) for one in jobs)
