@@ -1,13 +1,12 @@
-"""Lower bounds on the weighted completion time of items that share links, and exact optima of tiny cases.
+"""Lower bounds on the weighted completion time of items that share links.
 
 An item is what a schedule ends as one: a coflow, a stage, or a study of chained stages. Bounds hold for every schedule,
 fractional and preemptive ones included; each checks at the call that it applies.
 """
 
-from beamer.bounds.exact import Optimum, best_static, exact
 from beamer.bounds.instance import Instance
 from beamer.bounds.jobs import IteratingJobs
-from beamer.bounds.selection import BOUNDS, Bounds, bounds, job_bounds, study_bounds
+from beamer.bounds.selection import BOUNDS, Bounds, bounds, study_bounds
 from beamer.bounds.study import chained
 
 __all__ = [
@@ -15,11 +14,7 @@ __all__ = [
     "Bounds",
     "Instance",
     "IteratingJobs",
-    "Optimum",
-    "best_static",
     "bounds",
     "chained",
-    "exact",
-    "job_bounds",
     "study_bounds",
 ]

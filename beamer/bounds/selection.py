@@ -7,7 +7,6 @@ from typing import TypeVar
 from beamer.bounds.barrier import barrier
 from beamer.bounds.dual import dual
 from beamer.bounds.instance import Instance
-from beamer.bounds.jobs import IteratingJobs
 from beamer.bounds.relaxation import lp_ov
 from beamer.bounds.release import release_busy, release_srpt
 from beamer.bounds.stage_order import stage_order
@@ -74,22 +73,6 @@ def study_bounds(study: Sequence[str], stages: Instance, only: Sequence[str] = t
     """
     found = bounds(chained(study, stages), only)
     return Bounds(found.values, found.inapplicable, float(stages.weight.sum()))
-
-
-def job_bounds(jobs: IteratingJobs, only: Sequence[str] = (*BOUNDS, *JOB_BOUNDS)) -> Bounds:
-    """Return the bounds on the sum of weight x stage completion time of iterating jobs, those that need the jobs among them.
-
-    `mean_s` is per stage, as in `study_bounds`. Raises `InputError` as `bounds` does.
-    """
-    known = (*BOUNDS, *JOB_BOUNDS)
-    functions: dict[str, Callable[[IteratingJobs], float]] = {
-        name: JOB_BOUNDS[name] if _known(name, known) in JOB_BOUNDS else _of_jobs(BOUNDS[name]) for name in only
-    }
-    return _applicable(functions, jobs, float(jobs.stages[1].weight.sum()))
-
-
-def _of_jobs(bound: Callable[[Instance], float]) -> Callable[[IteratingJobs], float]:
-    return lambda jobs: bound(jobs.instance)
 
 
 def _known(name: str, names: Collection[str]) -> str:

@@ -33,14 +33,6 @@ def phase_loads(spec: JobSpec, path_of: PathOf, weigh: Weigh) -> tuple[dict[int,
     return tuple(use.loads(weigh) for use in _phase_uses(spec, path_of))
 
 
-def phase_seconds(spec: JobSpec, fabric: Fabric, plane: int) -> tuple[dict[int, float], ...]:
-    """Return the seconds that each phase of one synchronisation needs of each link alone, by position in `fabric.links`.
-
-    Sizes are those on the wire, headers of frames included and acknowledgements not.
-    """
-    return phase_loads(spec, partial(fabric.path, plane=plane), partial(_seconds, fabric))
-
-
 def _seconds(fabric: Fabric, size_bytes: float, link: int) -> float:
     return 8 * frame_bytes(size_bytes, fabric.mtu) / fabric.links[link].rate_bps
 

@@ -1,14 +1,11 @@
 """Runs GPU policies on simulated clusters: jobs arrive, a tuner judges them, nodes fail, the GPU scheduler does the rest."""
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop
 from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from beamer.engines.simulated import SimulatedCluster, SimulatedJob
 from beamer.errors import InputError
@@ -83,12 +80,11 @@ class JobRun:
 
 @dataclass(frozen=True)
 class GpuRun:
-    """A policy's run. decision_s: wall time of its decisions."""
+    """A policy's run."""
 
     policy: str
     jobs: tuple[JobRun, ...]
     end_s: float
-    decision_s: tuple[float, ...] = field(repr=False, default=())
 
     @property
     def mean_jct_s(self) -> float:
@@ -100,40 +96,12 @@ class GpuRun:
         """From the first submission to the last end."""
         return max(job.submitted_s + job.jct_s for job in self.jobs) - min(job.submitted_s for job in self.jobs)
 
-    def quantile_jct_s(self, share: float) -> float:
-        """Return the job completion time that `share` of the jobs do not exceed; infinite if more than the others never end."""
-        times = sorted(job.jct_s for job in self.jobs)
-        place = share * (len(times) - 1)
-        above = times[math.ceil(place)]
-        if math.isinf(above) or place == int(place):
-            return above
-        return float(np.quantile(times, share))
-
-
-class _Timed(GpuPolicy[Any]):
-    """A policy that is watched."""
-
-    def __init__(self, policy: GpuPolicy[Any]) -> None:
-        self.policy = policy
-        self.name = policy.name  # type: ignore[misc]  # The wrapper stands for the other policy.
-        self.State = policy.State
-        self.seconds: list[float] = []
-
-    def initial(self) -> Any:
-        return self.policy.initial()
-
-    def allocate(self, *arguments: Any) -> Any:
-        started = time.perf_counter()
-        decided = self.policy.allocate(*arguments)
-        self.seconds.append(time.perf_counter() - started)
-        return decided
-
 
 class _Simulation:
     def __init__(
         self, policy: GpuPolicy[Any], nodes: Sequence[Node], arrivals: Sequence[Arrival], tuner: Tuner, seed: int
     ) -> None:
-        self.policy = _Timed(policy)
+        self.policy = policy
         self.engine = SimulatedCluster(nodes, {arrival.key: arrival.job for arrival in arrivals}, self._target)
         self.driver = SearchDriver(by_policy(self.policy, seed, live=False), self.engine, tuner, on_event=self._note)
         self.submitted: dict[str, float] = {}
@@ -164,7 +132,7 @@ class _Simulation:
         """Return what became of every trial."""
         now, engine = self.engine.now, self.engine
         runs = job_runs(self.driver, self.submitted, engine.started_s, engine.lost_s, now)
-        return GpuRun(self.policy.name, runs, now, tuple(self.policy.seconds))
+        return GpuRun(self.policy.name, runs, now)
 
 
 def submit(driver: SearchDriver, arrival: Arrival, now: float) -> None:

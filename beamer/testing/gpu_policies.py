@@ -2,8 +2,7 @@
 
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -16,7 +15,6 @@ from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
 from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policy import GpuPolicy
-from beamer.gpu.scheduler import Scheduler
 from beamer.sim.gpu import Arrival, Failure, GpuRun, simulate_gpus
 from beamer.testing.profile import POLICIES
 
@@ -246,17 +244,6 @@ def lets_every_job_advance(policy: GpuPolicy[Any]) -> None:
     run = simulate_gpus(policy, (Node("n", 4),), arrivals, until_s=10_000.0)
     assert [job.key for job in run.jobs if job.ended_s is not None] == []
     assert [job.key for job in run.jobs if job.gpu_s == 0] == []
-
-
-def devices_are_exclusive(scheduler: Scheduler) -> None:
-    """No GPU computes for two jobs, as the engine of `scheduler` sees it."""
-    users: Mapping[tuple[str, int], int] = Counter(
-        device
-        for seen in scheduler.engine.report().values()
-        if seen.placement and seen.state.is_computing
-        for device in seen.placement.devices
-    )
-    assert [device for device, count in users.items() if count > 1] == []
 
 
 GPU_POLICY_CHECKS: tuple[GpuPolicyCheck, ...] = (

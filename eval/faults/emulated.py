@@ -19,10 +19,10 @@ from eval.faults import lab
 from eval.faults.base import Fault, FaultOutcome
 from eval.faults.lab import SWITCH, EmulatedSite, Traffic, emulated_site
 from eval.faults.load import Load
+from eval.faults.observation import Match, RuleReading, queue_changes, read_rules, unused_rules
 from eval.faults.site import site_directory
 from eval.faults.traffic_worker import ConnectionProgress
 from tests.support import postgresql as databases
-from topologies.emulation.observation import Match, RuleReading, queue_changes, read_rules, unused_rules
 
 TOLD_S = 0.1  # Open vSwitch's message of a rule that it has just removed may take so long.
 LIFE_S = 1.0  # The next fault comes at most so long after a recovery.

@@ -21,11 +21,11 @@ from beamer.client.lease import AGENT_VARIABLE
 from beamer.errors import PlatformError
 from beamer.process_stat import process_stat
 from eval.faults.base import PATIENCE_S
+from eval.faults.observation import environment, roles
 from eval.faults.site import POLICY, POLL_S, SiteController
 from eval.faults.traffic_worker import ConnectionProgress, TrafficTask
 from tests.support.namespaces import entered
 from topologies.emulation.exchange import RunConfig
-from topologies.emulation.observation import environment, roles
 from topologies.emulation.platform import require
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 

@@ -27,11 +27,11 @@ from eval.faults.base import PATIENCE_S, Fault, FaultOutcome
 from eval.faults.emulated import LIFE_S, PAIRS, TAKES_OVER_S, Effects, marks_of
 from eval.faults.lab import SWITCH, EmulatedController, EmulatedSite, Traffic, emulated_site
 from eval.faults.load import Load
+from eval.faults.observation import queue_changes, read_rules, unused_rules
 from eval.faults.site import POLL_S, http_client, site_directory
 from eval.resume import ROOT
 from hostagent.queues.tree import class_id
 from tests.support import postgresql as databases
-from topologies.emulation.observation import queue_changes, read_rules, unused_rules
 from topologies.emulation.sampling import queue_bytes
 
 RELEASED = "98bc6824b3d4d145b8ebeb22df7b78e92c0c64a9"

@@ -18,10 +18,11 @@ from beamer.errors import InputError
 from beamer.gpu.model import Costs, Node, Request
 from beamer.gpu.policies import GpuPolicy
 from beamer.gpu.tuners import Tuner
-from beamer.sim.gpu import Arrival, GpuRun, simulate_gpus
+from beamer.sim.gpu import Arrival, simulate_gpus
 from eval.config_section import ConfigSection
 from eval.configured_policy import configured_policy
 from eval.gpu.knowledge import Knowledge, knowledge
+from eval.gpu.measured_run import MeasuredRun, TimedGpuPolicy
 
 Figures = Mapping[str, float]
 """A run's, by metric."""
@@ -78,10 +79,14 @@ class GpuContender(ConfigSection):
             request = replace(request, known_end=False)
         return request if self.target else replace(request, target_loss=None, target_accuracy=None)
 
-    def simulate(self, nodes: Sequence[Node], arrivals: Sequence[Arrival], seed: int, tuner: Tuner | None = None) -> GpuRun:
+    def simulate(
+        self, nodes: Sequence[Node], arrivals: Sequence[Arrival], seed: int, tuner: Tuner | None = None
+    ) -> MeasuredRun:
         """Run jobs under the policy, which is told what it may know of them."""
         told = [replace(one, job=replace(one.job, request=self.told(one.job.request))) for one in arrivals]
-        return simulate_gpus(self.build(), nodes, told, tuner, seed=seed)
+        policy = TimedGpuPolicy(self.build())
+        run = simulate_gpus(policy, nodes, told, tuner, seed=seed)
+        return MeasuredRun(run.policy, run.jobs, run.end_s, tuple(policy.seconds))
 
 
 def contenders(policies: Sequence[str | GpuContender]) -> tuple[GpuContender, ...]:

@@ -22,7 +22,7 @@ from rich.table import Table
 from beamer.engines.local import LaunchSpec, LocalCluster, LocalEngine
 from beamer.engines.local.retire import wait_for_exit
 from beamer.engines.local.supervisor import groups
-from beamer.engines.local.supervisor.processes import marked, processor_ticks
+from beamer.engines.local.supervisor.processes import marked, stat
 from beamer.engines.local.supervisor.supervisor import mark
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.engine import Placement, RunState
@@ -185,11 +185,16 @@ def _suspensions(engine: LocalEngine, root: Path, count: int, rng: Random) -> tu
     pids = [pid for directory in root.glob("*/localhost") for pid in marked(mark(directory.resolve()))]
     if len(pids) < RANKS:
         raise EngineError(f"job: {len(pids)} of {RANKS} ranks were found")
-    before, begun = processor_ticks(pids), time.monotonic()
+    before, begun = _processor_ticks(pids), time.monotonic()
     time.sleep(OBSERVED_S)
-    ticks, seconds = processor_ticks(pids) - before, time.monotonic() - begun
+    ticks, seconds = _processor_ticks(pids) - before, time.monotonic() - begun
     engine.resume("job")
     return suspend, resume, ticks / os.sysconf("SC_CLK_TCK") / seconds
+
+
+def _processor_ticks(pids: Sequence[int]) -> int:
+    """Return the processor time of some processes in all, clock ticks; those that are gone count as none."""
+    return sum(process.ticks for pid in pids if (process := stat(pid)) is not None)
 
 
 def _timed(call: Callable[[], None]) -> float:

@@ -17,8 +17,8 @@ import pytest
 
 from beamer.network.fabric import Host
 from beamer.workloads.scenario import Scenario
+from eval.faults.observation import queue_changes, read_rules
 from topologies.emulation.exchange import RunMeasurements
-from topologies.emulation.observation import queue_changes, read_rules
 from topologies.emulation.supervisor import EmulatedRun
 
 pytestmark = [pytest.mark.emulation, pytest.mark.alone]

@@ -103,13 +103,6 @@ def prior_beta(remaining_epochs: Floats) -> Floats:
     return np.asarray(1.0 + np.maximum(remaining_epochs, 0.0))
 
 
-def nll(model: BetaModel | float, samples: Sequence[ProgressSample]) -> float:
-    """Return the mean negative log-likelihood of the samples' shares. model: or one beta for all of them."""
-    alpha, share = _known(samples)
-    beta = np.full(len(share), model) if isinstance(model, float) else model.beta(features_of(samples))
-    return float(-_log_density(alpha, beta, share).mean())
-
-
 def share(model: BetaModel | None, sample: ProgressSample, remaining_epochs: float) -> Estimate:
     """Return the share of its work that a job has done. remaining_epochs: what it was submitted for; counts without a model."""
     alpha = float(alpha_from_epochs(np.array([np.nan_to_num(sample.epochs)]))[0])

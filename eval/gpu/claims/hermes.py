@@ -13,7 +13,7 @@ from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.events import TrialReported
 from beamer.gpu.model import Costs, Grant, Node, Request
 from beamer.gpu.tuners import Tuner
-from beamer.sim.gpu import Arrival, GpuRun
+from beamer.sim.gpu import Arrival
 from beamer.studies.events import Event, TrialEnded
 from beamer.studies.model import TrialStatus
 from eval.config_section import ConfigSection
@@ -29,6 +29,7 @@ from eval.gpu.claim import (
     Results,
     contenders,
 )
+from eval.gpu.measured_run import MeasuredRun
 from eval.gpu.report import by_cell, by_metric, lines
 from eval.gpu.searches import SYNTHETIC, SearchSpace, Shape, draw, measured_shapes
 
@@ -221,7 +222,7 @@ class HermesClaim(Claim):
         both[0].legend(frameon=False, ncols=2)
 
 
-def _figures(run: GpuRun, kinds: dict[str, str], target: float) -> Figures:
+def _figures(run: MeasuredRun, kinds: dict[str, str], target: float) -> Figures:
     reached = [job.reached_s(target) for job in run.jobs if kinds[job.key] == "good"]
     held = sum(job.gpu_s for job in run.jobs)
     return {

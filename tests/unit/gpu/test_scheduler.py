@@ -1,6 +1,7 @@
 """The GPU scheduler: what it decided is carried out, once, whatever dies in between."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -24,9 +25,20 @@ from beamer.gpu.scheduler import Scheduler
 from beamer.studies.events import Event, StageRegistered, StudyRegistered, TargetSet, TrialEnded, TrialRegistered
 from beamer.studies.model import TrialStatus, split_key
 from beamer.studies.tracker import Tracker
-from beamer.testing.gpu_policies import Exponential, devices_are_exclusive
+from beamer.testing.gpu_policies import Exponential
 
 NODES = (Node("n0", 2), Node("n1", 2))
+
+
+def devices_are_exclusive(scheduler: Scheduler) -> None:
+    """Check that no GPU computes for two jobs, as the engine of `scheduler` sees it."""
+    users = Counter(
+        device
+        for seen in scheduler.engine.report().values()
+        if seen.placement and seen.state.is_computing
+        for device in seen.placement.devices
+    )
+    assert [device for device, count in users.items() if count > 1] == []
 
 
 class Crash(Exception):

@@ -12,7 +12,7 @@ import pytest
 
 from beamer.network.collectives import COLLECTIVES, phases
 from beamer.network.fabric import Fabric
-from beamer.network.footprint import MAX_REMEMBERED, Footprint, Footprints, phase_loads, phase_seconds
+from beamer.network.footprint import MAX_REMEMBERED, Footprint, Footprints, phase_loads
 from beamer.network.job import JobSpec
 from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import star, two_spines
@@ -25,6 +25,15 @@ SECOND = 1000 * SEGMENT_PAYLOAD  # payload bytes that take a link one second
 
 SWITCH = star(4, RATE_BPS)
 LEAF_SPINE = two_spines(2, RATE_BPS)  # h1 and h2 on l1, h3 and h4 on l2; plane 0 leads over s1, plane 1 over s2
+
+
+def phase_seconds(spec: JobSpec, fabric: Fabric, plane: int) -> tuple[dict[int, float], ...]:
+    """Return the seconds that each phase of one synchronisation needs of each link alone, headers of frames included."""
+
+    def weigh(size_bytes: float, link: int) -> float:
+        return 8 * frame_bytes(size_bytes, fabric.mtu) / fabric.links[link].rate_bps
+
+    return phase_loads(spec, partial(fabric.path, plane=plane), weigh)
 
 
 def job(hosts: str, collective: str = "ring", servers: str = "", sync_bytes: int = SECOND) -> JobSpec:

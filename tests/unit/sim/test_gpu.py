@@ -12,7 +12,7 @@ from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Costs, Grant, Node, Request, Speed
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy, gpu_policy
 from beamer.gpu.tuners import HalvingTuner
-from beamer.sim.gpu import Arrival, Failure, GpuRun, JobRun, simulate_gpus
+from beamer.sim.gpu import Arrival, Failure, GpuRun, simulate_gpus
 from beamer.studies.model import Rung, TrialStatus
 from beamer.testing.gpu_policies import Exponential
 from tests.support.tiers import long
@@ -376,13 +376,3 @@ def test_an_epoch_that_ends_where_it_begins_is_passed() -> None:
     while cluster.next_s() < math.inf:
         cluster.advance(cluster.next_s())
     assert cluster.report()["s/t"].reports[-1].iteration == 10.0
-
-
-def test_quantiles_of_completion_times_with_jobs_that_never_end() -> None:
-    def jobs(*ended_s: float | None) -> GpuRun:
-        return GpuRun("p", tuple(JobRun(f"s/{one}", 0.0, 0.0, one, TrialStatus.RUNNING, 0.0, 0.0) for one in ended_s), 9.0)
-
-    assert jobs(1.0, 2.0, 3.0).quantile_jct_s(0.5) == 2.0
-    assert jobs(1.0, None, None).quantile_jct_s(0.0) == 1.0
-    assert jobs(1.0, None, None).quantile_jct_s(0.9) == math.inf
-    assert jobs(None, None).quantile_jct_s(0.5) == math.inf

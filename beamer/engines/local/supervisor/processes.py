@@ -90,8 +90,3 @@ def lock_holders(paths: Sequence[Path]) -> dict[Path, list[int]]:
                     if pid not in found[path]:
                         found[path].append(pid)
     return found
-
-
-def processor_ticks(pids: list[int]) -> int:
-    """Return the processor time of some processes in all, clock ticks; those that are gone count as none."""
-    return sum(process.ticks for pid in pids if (process := stat(pid)) is not None)

@@ -9,9 +9,9 @@ import pytest
 
 from eval.faults import emulated
 from eval.faults.emulated import Effects
+from eval.faults.observation import RuleReading
 from eval.faults.traffic_worker import MESSAGE, ConnectionProgress, TrafficConnection
 from topologies.emulation import vswitch
-from topologies.emulation.observation import RuleReading
 
 PLAIN = "cookie=0xbea3010000000000, table=0, priority=1,ip actions=goto_table:2"
 PAIR = "cookie=0xbea3060000000001, table=1, idle_timeout=60, send_flow_rem priority=1000,ip,metadata=0x1 actions=goto_table:3"

@@ -20,6 +20,13 @@ def ended(total: float, size: float = 100.0) -> list[ProgressSample]:
     return [ProgressSample(size, 2.0, 2.0 * (1 - k / total), k / total, float(k), total) for k in range(1, int(total))]
 
 
+def nll(model: BetaModel | float, samples: Sequence[ProgressSample]) -> float:
+    """Return the mean negative log-likelihood of the samples' shares. model: or one beta for all of them."""
+    alpha, share = progress._known(samples)
+    beta = np.full(len(share), model) if isinstance(model, float) else model.beta(progress.features_of(samples))
+    return float(-progress._log_density(alpha, beta, share).mean())
+
+
 def train(*totals: float) -> BetaModel:
     return progress.fit([s for total in totals for s in ended(total)], np.random.default_rng(0))
 
@@ -43,7 +50,7 @@ def held_out(histories: Sequence[JobHistory]) -> Likelihood:
         test = [s for history, f in zip(histories, fold, strict=True) if f == number for s in history.samples_of()]
         if not test:
             continue
-        scores = (progress.nll(progress.fit(train, rng), test), progress.nll(progress.constant(train), test))
+        scores = (nll(progress.fit(train, rng), test), nll(progress.constant(train), test))
         sums += np.array(scores) * len(test)
         count += len(test)
     return Likelihood(float(sums[0]) / count, float(sums[1]) / count)
@@ -53,8 +60,8 @@ def test_training_beats_the_best_constant_where_figures_tell() -> None:
     model = train(5, 10, 20, 40)
     known = [s for total in (5, 10, 20, 40) for s in ended(total)]
     unseen = ended(30)
-    assert progress.nll(model, known) < progress.nll(progress.constant(known), known)
-    assert progress.nll(model, unseen) < progress.nll(progress.constant(known), unseen)
+    assert nll(model, known) < nll(progress.constant(known), known)
+    assert nll(model, unseen) < nll(progress.constant(known), unseen)
 
 
 def test_the_share_grows_with_the_accuracy() -> None:
@@ -76,7 +83,7 @@ def test_slopes_are_those_of_the_likelihood() -> None:
 
     def loss(moved: list[np.ndarray]) -> float:
         hidden, bias, out, out_bias = (tuple(layer.ravel().tolist()) for layer in moved)
-        return progress.nll(BetaModel(model.centre, model.scale, hidden, bias, out, out_bias[0], 0), samples)
+        return nll(BetaModel(model.centre, model.scale, hidden, bias, out, out_bias[0], 0), samples)
 
     for number in range(4):
         step = np.random.default_rng(2).standard_normal(layers[number].shape) * 1e-6
@@ -117,7 +124,7 @@ def test_training_goes_on_from_a_model() -> None:
     model = train(10, 20)
     again = progress.fit(ended(15), np.random.default_rng(0), start=model, steps=20)
     assert again.centre == model.centre
-    assert progress.nll(again, ended(15)) < progress.nll(model, ended(15))
+    assert nll(again, ended(15)) < nll(model, ended(15))
     assert progress.fit([], np.random.default_rng(0), start=model) is model
 
 
