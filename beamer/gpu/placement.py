@@ -60,10 +60,6 @@ class CompactPlacer:
             if self._by_cores:
                 heappush(self._by_cores[node in self._gpu_nodes], self._by_most_cores(node))
 
-    def free_on(self, node: str) -> int:
-        """Return the free GPUs of a node."""
-        return self._gpus[node]
-
     def most_on_one(self, request: Request) -> int:
         """Return how many GPUs a job can have on the node that has the most for it."""
         most = 0

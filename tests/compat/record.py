@@ -163,7 +163,7 @@ def record_supervisor(directory: Path) -> None:
                 answer = stream.readline().decode()
             lines.write(json.dumps({"from": "client", "line": line + "\n"}) + "\n")
             lines.write(json.dumps({"from": "server", "line": answer}) + "\n")
-            return messages.decode_answer(answer)
+            return messages.read_answer(answer).message
 
         ask(messages.GetStatus())
         port = ask(messages.GetPort()).port

@@ -15,7 +15,7 @@ import pytest
 from beamer.engines.local import LocalNode
 from beamer.engines.local.states import ORPHANED_S, RanksState
 from beamer.engines.local.supervisor import control, store
-from beamer.engines.local.supervisor.messages import Accepted, Launch, Refused, Status, decode_answer
+from beamer.engines.local.supervisor.messages import Accepted, Launch, Refused, Status, read_answer
 from beamer.errors import EngineError
 from beamer.gpu.engine import Placement, RunState
 from beamer.testing.trainer import Options
@@ -235,7 +235,7 @@ def test_what_is_no_request_is_refused_by_name(site: Site) -> None:
     (directory,) = (path.parent for path in site.root.glob("jobs/*/*/lock"))
     command = [sys.executable, "-m", "beamer.engines.local.supervisor.control", str(directory)]
     asked = subprocess.run([*command, '{"kind": "status"}'], capture_output=True, text=True, check=True)
-    assert isinstance(status := decode_answer(asked.stdout), Status)
+    assert isinstance(status := read_answer(asked.stdout).message, Status)
     assert status.run.state is RanksState.RUNNING
     refused = subprocess.run([*command, '{"kind": "dance"}'], capture_output=True, text=True, check=False)
     assert refused.returncode == 1
@@ -244,7 +244,7 @@ def test_what_is_no_request_is_refused_by_name(site: Site) -> None:
         with store.connect(directory, 10.0) as client, client.makefile("rwb") as stream:
             stream.write(line.encode() + b"\n")
             stream.flush()
-            answer = decode_answer(stream.readline())
+            answer = read_answer(stream.readline()).message
         assert isinstance(answer, Refused)
         assert "expected" in answer.reason
     assert site.see(engine, "job").state is RunState.RUNNING

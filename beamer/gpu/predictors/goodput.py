@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beamer.gpu.model import Job, Speed
-from beamer.gpu.predictors.estimate import Estimate
 from beamer.gpu.ties import comparable
 
 Floats = NDArray[np.float64]
@@ -57,40 +56,18 @@ GUESSED_PER_SAMPLE = 0.5  # share of the least time per sample of a GPU, as the 
 GUESSED_SYNC = 0.2  # share of the slowest step
 GUESSED_SYNC_PER_GPU = 0.02  # share of the slowest step, for each GPU beyond two: a tenth of the synchronisation
 GUESSED_LOGIT = -1.0  # The exponent is then 3.4: computing and synchronising overlap somewhat.
-# Where no such synchronisation was measured, step times may be twice as long; the deviation is relative.
-UNSEEN_DEVIATION = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class StepTimes:
-    """Fitted step times, a row per job.
-
-    theta: logarithms of a, b, s0, s1, r0, r1, and the exponent's logit. spread: covariance of theta. seen: whether a step on
-    any GPU, on several of a node, on several nodes was measured.
-    """
+    """Fitted step times, a row per job. theta: logarithms of a, b, s0, s1, r0, r1, and the exponent's logit."""
 
     theta: Floats
-    spread: Floats
-    seen: Bools
 
     def at(self, rows: Ints, gpus: Ints, nodes: Ints, batch: Floats, sub_steps: Floats | float = 1.0) -> Floats:
         """Return the seconds of steps of `batch` samples of the jobs `rows`; of one never measured, 1 per sample."""
         of = _parts(self.theta[rows], gpus, nodes, batch / (gpus * sub_steps))
         return np.asarray(np.exp(of.log_step) + (sub_steps - 1.0) * of.compute)
-
-    def estimate(self, row: int, gpus: int, nodes: int, batch: float, sub_steps: int = 1) -> Estimate:
-        """Return the seconds of a step of one job."""
-        shape = np.array([[gpus]]), np.array([[nodes]])
-        theta = self.theta[row][None, None]
-        log_s, slope = _log_step(theta, *shape, np.array([[batch / (gpus * sub_steps)]]), np.array([[float(sub_steps)]]))
-        variance = max(float(slope[0, 0] @ self.spread[row] @ slope[0, 0]), 0.0)
-        kind = 0 if gpus == 1 else 1 if nodes == 1 else 2
-        if not self.seen[row, 0]:
-            return Estimate(float(np.exp(log_s[0, 0])), float("inf"))
-        if not self.seen[row, kind]:
-            variance += UNSEEN_DEVIATION**2
-        value = float(np.exp(log_s[0, 0]))
-        return Estimate(value, value * float(np.sqrt(variance)))
 
 
 def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
@@ -99,8 +76,7 @@ def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
         [s for s in speeds if 0 < s.step_s < MAX_STEP_S and min(s.gpus, s.batch_size, s.sub_steps) > 0] for speeds in jobs
     ]
     count = len(usable)
-    theta, spread = np.zeros((count, PARAMETERS)), np.zeros((count, PARAMETERS, PARAMETERS))
-    seen = np.zeros((count, 3), np.bool_)
+    theta = np.zeros((count, PARAMETERS))
     theta[:, [A, S0, S1, R0, R1]] = np.log(MIN_STEP_S)
     by_columns: dict[int, list[int]] = {}
     for row, speeds in enumerate(usable):
@@ -108,8 +84,8 @@ def fit_steps(jobs: Sequence[Sequence[Speed]]) -> StepTimes:
         if speeds:
             by_columns.setdefault(max(MIN_COLUMNS, 1 << (len(speeds) - 1).bit_length()), []).append(row)
     for columns, rows in by_columns.items():
-        theta[rows], spread[rows], seen[rows] = _fit([usable[row] for row in rows], columns)
-    return StepTimes(theta, spread, seen)
+        theta[rows] = _fit([usable[row] for row in rows], columns)
+    return StepTimes(theta)
 
 
 def noise_scale(job: Job) -> float:
@@ -218,8 +194,8 @@ def _log_step(theta: Floats, gpus: Ints, nodes: Ints, local: Floats, sub_steps: 
     return log_total, np.asarray(slopes)
 
 
-def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Floats, Bools]:
-    """Fit jobs of up to `columns` measurements; return theta, its covariance and what was seen."""
+def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> Floats:
+    """Fit jobs of up to `columns` measurements; return theta."""
     # A measurement that is repeated to fill a row has no weight.
     table = np.array([[_figures(job[min(i, len(job) - 1)]) for i in range(columns)] for job in speeds], np.float64)
     count = np.array([len(job) for job in speeds])
@@ -285,15 +261,11 @@ def _fit(speeds: Sequence[Sequence[Speed]], columns: int) -> tuple[Floats, Float
         going = going[np.where(better, falls, going_on)]
         if not len(going):
             break
-    degrees = np.maximum(count + apart.sum(axis=1) - active.sum(axis=1), 1)
-    noise = np.maximum((off**2).sum(axis=1) / degrees, MIN_DEVIATION**2)
-    curve = slopes.transpose(0, 2, 1) @ slopes + PRIOR_WEIGHT * unit
-    spread = noise[:, None, None] * np.linalg.inv(curve) * active[:, :, None] * active[:, None, :]
     # The parameters of one kind of synchronisation stand for those of the other until that is measured.
     for ours, others, column in ((S0, R0, 2), (S1, R1, 2), (R0, S0, 1), (R1, S1, 1)):
         copied = ~seen[:, column] & seen[:, 3 - column]
         theta[copied, others] = theta[copied, ours]
-    return theta, spread, seen
+    return theta
 
 
 def _log_compute(theta: Floats, local: Floats) -> tuple[Floats, Floats]:

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-FITS: OrderedDict[tuple[Speed, ...], StepTimes] = OrderedDict()
+FITS: OrderedDict[tuple[Speed, ...], Floats] = OrderedDict()
 MAX_REMEMBERED_FITS = 1 << 15  # The number of fits is three times the jobs of the largest cluster that is benchmarked.
 
 
@@ -107,8 +107,8 @@ def _fitted(jobs: Sequence[tuple[Speed, ...]]) -> StepTimes:
     new = list(dict.fromkeys(speeds for speeds in jobs if speeds not in FITS))
     times = fit_steps(new)
     for row, speeds in enumerate(new):
-        FITS[speeds] = StepTimes(times.theta[row], times.spread[row], times.seen[row])
+        FITS[speeds] = times.theta[row]
     fits = [FITS[speeds] for speeds in jobs]
     while len(FITS) > MAX_REMEMBERED_FITS:
         FITS.popitem(last=False)
-    return StepTimes(*(np.stack([getattr(fit, name) for fit in fits]) for name in ("theta", "spread", "seen")))
+    return StepTimes(np.stack(fits))

@@ -145,15 +145,18 @@ def speed_of(job: Job, typical_s: float = 1.0) -> SpeedModel:
     return fitted or assumed_speed(samples, job.request.servers, job.request.batch_size, typical_s)
 
 
-def typical_step_s(jobs: Iterable[Job], otherwise_s: float = 1.0) -> float:
-    """Return the median over jobs of the seconds of a step of the requested batch on one worker, speeds taken as linear."""
+def typical_step_s(jobs: Iterable[Job]) -> float:
+    """Return the median over jobs of the seconds of a step of the requested batch on one worker, speeds taken as linear.
+
+    Without a measured job it is 1.
+    """
     steps = [
         s.step_s * s.gpus * job.request.batch_size / s.batch_size
         for job in jobs
         for s in job.speeds[-1:]
         if 0 < s.step_s < inf and s.batch_size > 0
     ]
-    return median(steps) if steps else otherwise_s
+    return median(steps) if steps else 1.0
 
 
 def interpolated_throughput(measured: Mapping[int, float], count: float) -> Estimate:

@@ -54,7 +54,7 @@ class FluidNetwork:
     Jobs are numbered in the order in which they are added.
     """
 
-    def __init__(self, capacity: Floats, allocator: Allocator, now_s: float = 0.0) -> None:
+    def __init__(self, capacity: Floats, allocator: Allocator) -> None:
         self._allocator = allocator
         self._order = np.zeros(0, np.int64)
         self._counted = np.zeros(0)  # bits of each flow that links have been credited with
@@ -65,7 +65,6 @@ class FluidNetwork:
         links = np.zeros(len(capacity), LINK)
         links["capacity"] = capacity
         now = np.zeros(1, NOW)
-        now["s"] = now_s
         now["lists_ends"] = allocator.mode in WITHOUT_ORDER  # These allocators change many rates at once.
         self._world = _world(
             links,

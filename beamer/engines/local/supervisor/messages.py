@@ -225,16 +225,6 @@ def read_answer(line: str | bytes) -> Received[SupervisorAnswer]:
     return _read(line, ANSWERS, "answer", "supervisor", "engine")
 
 
-def decode_request(line: str | bytes) -> SupervisorRequest:
-    """Return the request that a line holds. Raises `InputError` naming what it holds instead."""
-    return read_request(line).message
-
-
-def decode_answer(line: str | bytes) -> SupervisorAnswer:
-    """Return the answer that a line holds. Raises `InputError` naming what it holds instead."""
-    return read_answer(line).message
-
-
 def is_unread(request: SupervisorRequest, refusal: str) -> bool:
     """Return whether a program of version 1 says by a refusal that it cannot read which version the request's sender speaks."""
     return f"{kind_of(request)}.{LINE_KEY}: got {PROTOCOL_VERSION}," in refusal

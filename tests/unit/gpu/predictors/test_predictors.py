@@ -264,7 +264,7 @@ def test_a_job_that_was_measured_has_the_form_of_its_synchronisation() -> None:
     assert speed_of(job(speeds, servers=True)).formula is SYNC
     assert speed_of(job(speeds, servers=True, asynchronous=True)).formula is ASYNC
     assert typical_step_s([job(speeds[:1]), job(())]) == pytest.approx(1.1)
-    assert typical_step_s([job(())], 3.0) == 3.0
+    assert typical_step_s([job(())]) == 1.0
 
 
 def test_throughput_between_and_beyond_what_was_measured() -> None:

@@ -27,9 +27,9 @@ from beamer.engines.local.supervisor.messages import (
     SupervisorAnswer,
     SupervisorRequest,
     Suspend,
-    decode_answer,
-    decode_request,
     encode,
+    read_answer,
+    read_request,
 )
 from beamer.engines.local.supervisor.progress import NodeReport, Progress
 from beamer.errors import InputError
@@ -68,17 +68,17 @@ def test_every_kind_of_message_has_a_name() -> None:
 def test_requests_survive_the_line(request_: SupervisorRequest) -> None:
     line = encode(request_)
     assert "\n" not in line
-    assert decode_request(line) == decode_request(line.encode()) == request_
+    assert read_request(line).message == read_request(line.encode()).message == request_
 
 
 @pytest.mark.parametrize("answer", ANSWERED, ids=lambda one: type(one).__name__)
 def test_answers_survive_the_line(answer: SupervisorAnswer) -> None:
-    assert decode_answer(encode(answer)) == answer
+    assert read_answer(encode(answer)).message == answer
 
 
 def test_losses_that_are_no_numbers_survive_the_line() -> None:
     reports = (NodeReport(1.0, 2.0, math.inf, 3.0), NodeReport(1.0, 2.0, math.nan, 3.0))
-    answer = decode_answer(encode(Status(RUN, 100.0, 0.5, reports, 2, False, "signals", 4711)))
+    answer = read_answer(encode(Status(RUN, 100.0, 0.5, reports, 2, False, "signals", 4711))).message
     assert isinstance(answer, Status)
     assert answer.reports[0].loss == math.inf
     assert math.isnan(answer.reports[1].loss)
@@ -114,13 +114,13 @@ def test_losses_that_are_no_numbers_survive_the_line() -> None:
 )
 def test_what_is_no_request_is_named(line: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        decode_request(line)
+        read_request(line)
 
 
 def test_what_is_no_answer_is_named() -> None:
     with pytest.raises(InputError, match=r"RunStatus\.state: got 'asleep', expected one of .*"):
         codec.decode(RunStatus, {"state": "asleep"}, "RunStatus")
     with pytest.raises(InputError, match=r"answer\.kind: got 'launch', expected one of accepted, port, refused, status"):
-        decode_answer(encode(SENT[2]))
+        read_answer(encode(SENT[2]))
     assert codec.decode(RunStatus, {"restart_s": None}) == RunStatus()
     assert codec.decode(RunStatus, {"restart_s": 2}) == RunStatus(restart_s=2.0)

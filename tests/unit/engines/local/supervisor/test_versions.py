@@ -29,7 +29,6 @@ from beamer.engines.local.supervisor.messages import (
     Resume,
     SupervisorAnswer,
     SupervisorRequest,
-    decode_request,
     encode,
     read_answer,
     read_request,
@@ -92,12 +91,12 @@ def test_a_newer_engine_is_understood_as_far_as_it_can_be() -> None:
 @pytest.mark.parametrize("said", ["", ', "protocol": 2'])
 def test_an_engine_that_is_not_newer_is_refused_what_is_unknown(said: str) -> None:
     with pytest.raises(InputError, match=r"status\.soon"):
-        decode_request('{"kind": "status", "soon": 1' + said + "}")
+        read_request('{"kind": "status", "soon": 1' + said + "}")
 
 
 def test_an_engine_too_far_away_is_told_what_to_upgrade_first() -> None:
     with pytest.raises(InputError, match=r"protocol: got 4, .* 1 to 3: upgrade the supervisor to protocol version 3 first"):
-        decode_request('{"kind": "status", "protocol": 4}')
+        read_request('{"kind": "status", "protocol": 4}')
     with pytest.raises(InputError, match="upgrade the engine to protocol version 3 first"):
         read_answer('{"kind": "accepted", "protocol": 4}')
 
@@ -105,7 +104,7 @@ def test_an_engine_too_far_away_is_told_what_to_upgrade_first() -> None:
 @pytest.mark.parametrize("protocol", ["0", '"2"', "true", "null", "2.0"])
 def test_no_other_value_is_a_version(protocol: str) -> None:
     with pytest.raises(InputError, match=r"request\.protocol"):
-        decode_request('{"kind": "status", "protocol": ' + protocol + "}")
+        read_request('{"kind": "status", "protocol": ' + protocol + "}")
 
 
 def of_version_1(line: bytes) -> bytes:
