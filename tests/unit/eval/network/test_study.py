@@ -19,8 +19,8 @@ from eval.network.cells import LIVE, Cell, Contender, NetworkConfig, spread_name
 from eval.network.command import NETWORK
 from eval.network.report import Study
 from eval.network.runs import run_bound, run_contender
-from eval.resume import Task
 from eval.network.wrapped import ToldSurvivors
+from eval.resume import Task
 from eval.statistics import Interval
 
 SMALL = {"studies": 2, "search": {"kind": "successive-halving", "eta": 2, "iterations": 1}, "trials": (2, 4), "workers": (2,)}
