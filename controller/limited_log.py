@@ -12,6 +12,7 @@ from beamer.log_limit import VariedLogLimit
 MAX_LOGGED = 20  # So many variants of an event of a peer are logged within `AGAIN_S`: more of them say nothing new.
 MAX_LOGGED_OF_ALL = 500  # So many variants of an event without a peer are logged: one per trial, in a search that loses many.
 AGAIN_S = 3600.0
+LINES_AN_HOUR = 20  # So many lines of a kind are logged of a switch or an agent where each says the same.
 MAX_CHARACTERS = 200  # A text that a peer has chosen is cut to so many characters.
 
 log = structlog.get_logger("beamer-controller")

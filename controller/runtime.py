@@ -14,128 +14,75 @@ from typing import Any
 
 import structlog
 
-from beamer.clock import SteadyClock
-from beamer.decision.core import DecisionCore, seeded
-from beamer.errors import PlatformError, shortened
-from beamer.gpu.policy import GpuPolicy
+from beamer.errors import shortened
 from beamer.log_limit import LogLimit
-from beamer.network.decide import check_plan, decide
 from beamer.network.events import seen_connections
-from beamer.network.fabric import Fabric
-from beamer.network.plan import Plan, check_queues
-from beamer.network.plan_modes import PlanMode
-from beamer.network.policies import NetworkPolicy
+from beamer.network.plan import Plan
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Workers
-from beamer.network.snapshot import Snapshot
 from beamer.studies.events import Event, StudyRegistered
 from beamer.studies.journal.batches import Batches
-from beamer.studies.journal.store import Journal
 from beamer.studies.wakes import Wakes
 from controller.agents.hub import AgentHub
 from controller.event_loop.time_slices import at_once
 from controller.gpu.level import GpuLevel
-from controller.journal.compaction import EVENTS, Compaction
-from controller.journal.replay import Recovered, impossible, recover
-from controller.limited_log import LimitedLog
-from controller.limits import Limits
-from controller.liveness.watch import Watch, WatchOptions
+from controller.journal.compaction import Compaction
+from controller.journal.replay import Recovered
+from controller.limited_log import LINES_AN_HOUR
+from controller.liveness.watch import Watch
 from controller.network.delivery import Delivery, Switches
 from controller.network.estimates import Estimates
 from controller.network.installation import Installation
-from controller.network.planning import COALESCE_S, Planner
+from controller.network.planning import COALESCE_S, Planner, plan_in_force
 from controller.network.set_aside import SetAside
 from controller.network.targets import TargetBuilder
 from controller.network.unmatched import UnmatchedBytes
 from controller.openflow.reports import PairCount, SwitchEvent
 from controller.ownership import Ownership
+from controller.settings import Settings
 
 CLASSES_S = 1.0  # Trials wait at most so long for their classes before they are started.
 _LOOK_S = 0.005  # So long passes between two checks whether the classes are installed.
 PROGRESS_S = 0.5  # progress and measurements alone re-order no more often than this
-LINES_AN_HOUR = 20  # So many lines of a kind are logged of a switch or an agent: more say nothing new.
 
 log = structlog.get_logger("beamer-controller")
 
 
 class Runtime:
-    """The state of one controller and everything that changes it.
+    """The state of one controller and everything that changes it; nothing happens before `start`.
 
-    fabric: the network. journal: replayed first, then written before anything takes effect. policy: decides the order.
-    queues: classes per port. make_switches: returns what installs rules on switches, given the callback for their events.
-    clock: is moved forward to the journal's latest event. watch: for how long something may be missing. mode: how the order
-    becomes a plan. limits: what is taken on. snapshot_events: after how many events a snapshot takes their place; 0: never.
-    recovered: what all of the journal led to, if that is known already. on_lost: as of `Batches`. gpu_policy: decides which
-    trials have which GPUs; None: engines do, or whoever runs trials. Raises `InputError` for queues that no port can have.
+    recovered: what the journal has led to, as `resume` leaves it. batches: write the journal. make_switches: returns what
+    installs rules on switches, given the callback for their events. clock: is not behind the journal.
     """
 
     def __init__(
         self,
-        fabric: Fabric,
-        journal: Journal,
-        policy: NetworkPolicy[Any],
-        queues: int,
+        settings: Settings,
+        recovered: Recovered,
+        batches: Batches,
         make_switches: Callable[[Callable[[SwitchEvent], None]], Switches],
-        seed: int,
-        clock: SteadyClock,
-        watch: WatchOptions = WatchOptions(),  # noqa: B008  # `WatchOptions` is frozen.
-        mode: PlanMode | None = None,
-        limits: Limits = Limits(),  # noqa: B008  # `Limits` is frozen.
-        snapshot_events: int = EVENTS,
-        recovered: Recovered | None = None,
-        on_lost: Callable[[PlatformError], None] = lambda error: None,
-        gpu_policy: GpuPolicy[Any] | None = None,
+        clock: Callable[[], float],
     ) -> None:
-        self.fabric = fabric
-        self.clock = clock
-        self.policy = policy.name
-        self.limits = limits
-        if recovered is None:
-            recovered = recover(journal, fabric, watch.grace_s, limits.kept)
-        self.network, self.tracker, leases = recovered.network, recovered.tracker, recovered.leases
-        self.agents = AgentHub(fabric.agents, self, limits)
-        self._ownership = Ownership(fabric, self.tracker)
-        self._foreign = LogLimit(1, 3600.0)
-        self._log_limit, self._limited = LogLimit(LINES_AN_HOUR, 3600.0), LimitedLog()
-        check_queues(queues)
-        self._batches = Batches(journal, on_lost)
-        self._compaction = Compaction(self._batches, fabric, limits.kept, snapshot_events, recovered.growth)
+        self.fabric, self.limits, self.policy = settings.fabric, settings.limits, settings.policy.name
+        self.network, self.tracker, self.gpus = recovered.network, recovered.tracker, recovered.gpus
+        self.batches, self.clock = batches, clock
+        self.agents = AgentHub(self.fabric.agents, self, self.limits)
+        self._ownership = Ownership(self.fabric, self.tracker)
+        self._foreign, self._refused = LogLimit(1, 3600.0), LogLimit(LINES_AN_HOUR, 3600.0)
+        self._compaction = Compaction(batches, self.fabric, self.limits.kept, settings.snapshot_events, recovered.growth)
         self._unmatched = UnmatchedBytes()
-        clock.not_before(self.tracker.now_s)
-        self.watch = Watch(self.tracker, leases, self.record, clock, watch)
-        for end in impossible(self.tracker, fabric, clock()):
-            journal.append(end)
-            self.tracker.apply(end)
+        self.watch = Watch(self.tracker, recovered.leases, self.record, clock, settings.watch)
         self.estimates = Estimates(self.network, self.tracker, self.record, clock)
-        last = self.network.decision
-        plan = Plan(last.queues, last.jobs) if last else Plan(queues)
-        core: DecisionCore[Any, Snapshot, Plan] = DecisionCore(
-            policy, decide(policy, queues, mode), check_plan, last, seeded(seed)
-        )
-        builder = TargetBuilder(fabric)
+        last, builder = self.network.decision, TargetBuilder(self.fabric)
+        plan, generation = plan_in_force(last, settings.queues), last.generation if last else 1
         targets = at_once(builder.build(self.tracker.running, self.network.seen, plan, self.network.sender_bps))
-        generation = last.generation if last else 1
-        self.installation = Installation((s.name for s in fabric.switches), builder.ports, generation)
-        self._delivery = Delivery(self.installation, targets, self.agents, make_switches, clock, self._log_limit, self._limited)
-        self._planner = Planner(
-            self.network,
-            self.tracker,
-            core,
-            plan,
-            builder,
-            self._delivery,
-            self.record,
-            self._batches.then,
-            policy.name,
-            clock,
-            self._limited,
-        )
-        self.gpus = recovered.gpus
+        self.installation = Installation((s.name for s in self.fabric.switches), builder.ports, generation)
+        self._delivery = Delivery(self.installation, targets, self.agents, make_switches, batches.then, clock)
+        self._planner = Planner(settings, recovered, builder, self._delivery, self.record, clock)
         self.gpu: GpuLevel | None = None
-        if gpu_policy is not None:
+        if settings.gpu_policy is not None:
             self.gpu = GpuLevel(
-                fabric, self.tracker, self.gpus, gpu_policy, seed, limits, self.record, self.written, self._classes_installed,
-                clock,
-            )  # fmt: skip
+                settings, settings.gpu_policy, recovered, self.record, self.written, self._classes_installed, clock
+            )
 
     @property
     def plan(self) -> Plan:
@@ -150,8 +97,8 @@ class Runtime:
     async def start(self) -> None:
         """Install what the journal says, re-decided for the time that has passed, and listen for switches."""
         await self._planner.start()
-        self._batches.keep()
-        await self._batches.written()
+        self.batches.keep()
+        await self.batches.written()
         await self._delivery.start()
         self.watch.start()
         if self.gpu is not None:
@@ -165,20 +112,15 @@ class Runtime:
         await self._planner.stop()
         await self._delivery.stop()
         await self._compaction.stop()
-        await self._batches.close()
+        await self.batches.close()
 
     async def written(self) -> None:
         """Wait until everything that was recorded so far is durable. Raises `PlatformError` if it cannot be written."""
-        await self._batches.written()
+        await self.batches.written()
 
     async def confirm(self) -> None:
         """Wait until this controller has been found to lead, after now. Raises `PlatformError` if it does not."""
-        await self._batches.confirm()
-
-    @property
-    def batches(self) -> Batches:
-        """What writes the journal."""
-        return self._batches
+        await self.batches.confirm()
 
     def record(self, event: Event) -> bool:
         """Take in an event; return whether it changed anything. Raises `InputError` and changes nothing if it cannot be.
@@ -187,7 +129,7 @@ class Runtime:
         """
         changes = self.tracker.check(event)
         if changes:
-            self._compaction.count(self._batches.put(event))
+            self._compaction.count(self.batches.put(event))
         self.watch.hear(event)  # A refused event is not remembered, so the watch hears only what was checked.
         if not changes:
             return False
@@ -252,7 +194,7 @@ class Runtime:
             return len({*known} ^ {*seen}) if self.record(seen_connections(self.clock(), agent, known, seen)) else 0
         elif message.error is None:
             self.installation.agent_applied(agent, message.generation, self.clock())
-        elif self._log_limit.take(("could not apply", agent)):
+        elif self._refused.take(agent):
             log.error("agent could not apply", agent=agent, generation=message.generation, reason=shortened(message.error))
         return 0
 

@@ -9,28 +9,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import structlog
 
 from beamer.clock import SteadyClock
 from beamer.compilation import COMPILATION, NOTICE
 from beamer.daemon_thread import in_daemon_thread
-from beamer.gpu.policy import GpuPolicy
-from beamer.network.fabric import Fabric
-from beamer.network.plan_modes import PlanMode
-from beamer.network.policies import NetworkPolicy
+from beamer.studies.journal.batches import Batches
 from controller.event_loop.garbage_collection import collect_rarely
 from controller.http.api import create_app
 from controller.http.server import http_server
 from controller.http.standby import ReplaceableApplication, following
 from controller.identity.credentials import Credentials
-from controller.journal.leadership import lead
-from controller.limits import Limits
-from controller.liveness.watch import WatchOptions
+from controller.journal.leadership import Lead, lead
+from controller.journal.replay import resume
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent
 from controller.runtime import Runtime
+from controller.settings import Settings
 from controller.warm_up import warm_up
 
 WAIT_SHOWN_S = 5.0  # So long passes between lines that say what is waited for.
@@ -41,20 +37,18 @@ log = structlog.get_logger("beamer-controller")
 
 @dataclass(frozen=True)
 class Service:
-    """What a controller is asked to do. connections: of HTTP, at once. The others: as of `controller.commands.serve`."""
+    """A controller's process."""
 
-    fabric: Fabric
+    settings: Settings
+    """What it is asked to do."""
     journal: str
-    policy: NetworkPolicy[Any]
-    queues: int
-    mode: PlanMode
+    """The URL of its journal."""
     switch_address: tuple[str, int]
-    seed: int
-    watch: WatchOptions
-    limits: Limits
+    """Where switches connect."""
     connections: int
+    """Of HTTP, at once."""
     credentials: Credentials
-    gpu_policy: GpuPolicy[Any] | None = None
+    """By which it is known, and lets others in."""
 
 
 SWITCH_INTERVAL_S = 0.001  # A thread that decides or writes lets the event loop go on after so long; the default is 5 ms.
@@ -67,7 +61,7 @@ async def serve_until_stopped(service: Service, listener: socket.socket) -> None
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     served = ReplaceableApplication()
-    server = http_server(served, service.limits, service.connections, service.credentials.http)
+    server = http_server(served, service.settings.limits, service.connections, service.credentials.http)
     decided, stopping = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -92,12 +86,13 @@ async def _first(task: asyncio.Task[None], *events: asyncio.Event) -> None:
         one.cancel()
 
 
-async def _prepare(service: Service) -> None:
+async def _prepare(settings: Settings) -> None:
     """Make a first decision, which compiles what is not compiled yet, so that those of jobs take milliseconds."""
     loop = asyncio.get_running_loop()
     began_s, compiled_s = loop.time(), COMPILATION.seconds
     COMPILATION.announce(partial(log.info, f"{NOTICE}; there is no service before"))
-    deciding = asyncio.create_task(in_daemon_thread(warm_up, service.fabric, service.policy, service.queues, service.mode))
+    first = in_daemon_thread(warm_up, settings.fabric, settings.policy, settings.queues, settings.mode)
+    deciding = asyncio.create_task(first)
     try:
         while not (await asyncio.wait({deciding}, timeout=WAIT_SHOWN_S))[0]:
             log.info("the first decision is being prepared; there is no service before", waited_s=round(loop.time() - began_s))
@@ -116,41 +111,17 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
     decided: called when it leads, or follows.
     """
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    grace_s, kept = service.watch.grace_s, service.limits.kept
-
-    driver = SwitchDriver(service.fabric, *service.switch_address, tls=service.credentials.switches)
+    settings = service.settings
+    driver = SwitchDriver(settings.fabric, *service.switch_address, tls=service.credentials.switches)
     await driver.start()  # Switches are then connected, and wait, when the journal has been read.
     try:
         # This comes before leading: another controller, whose kernels are compiled, would be kept from it.
-        await _prepare(service)
-        led = await lead(service.journal, service.fabric, grace_s, kept, decided)
+        await _prepare(settings)
+        led = await lead(service.journal, settings.fabric, settings.watch.grace_s, settings.limits.kept, decided)
+        runtime = _resumed(settings, led, driver, lost)
     except BaseException:
         await driver.stop()
         raise
-
-    if (ahead_s := led.recovered.tracker.now_s - time.time()) > CLOCK_OFF_S:
-        consequence = "events go on from the journal's time, tokens expire by the clock's"
-        log.warning("the journal is ahead of the clock, one of them is wrong", ahead_s=round(ahead_s), consequence=consequence)
-
-    def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
-        driver.lead(on_event, lambda: runtime.batches)
-        return driver
-
-    runtime = Runtime(
-        service.fabric,
-        led.journal,
-        service.policy,
-        service.queues,
-        drive,
-        service.seed,
-        SteadyClock(),
-        service.watch,
-        service.mode,
-        service.limits,
-        recovered=led.recovered,
-        on_lost=lambda error: None if lost.done() else lost.set_exception(error),
-        gpu_policy=service.gpu_policy,
-    )
     try:
         collect_rarely()
         await runtime.start()
@@ -163,3 +134,19 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
     finally:
         served.application = following
         await runtime.stop()
+
+
+def _resumed(settings: Settings, led: Lead, driver: SwitchDriver, lost: asyncio.Future[None]) -> Runtime:
+    """Return a controller that goes on where its journal ends. lost: fails when it leads no more."""
+    if (ahead_s := led.recovered.tracker.now_s - time.time()) > CLOCK_OFF_S:
+        consequence = "events go on from the journal's time, tokens expire by the clock's"
+        log.warning("the journal is ahead of the clock, one of them is wrong", ahead_s=round(ahead_s), consequence=consequence)
+    clock = SteadyClock()
+    resume(led.journal, led.recovered, settings.fabric, clock)
+    batches = Batches(led.journal, lambda error: None if lost.done() else lost.set_exception(error))
+
+    def drive(on_event: Callable[[SwitchEvent], None]) -> SwitchDriver:
+        driver.lead(on_event, batches)
+        return driver
+
+    return Runtime(settings, led.recovered, batches, drive, clock)

@@ -28,6 +28,7 @@ from controller.identity.credentials import check_exposure, read_credentials
 from controller.limits import Limits, read_limits
 from controller.liveness.watch import GRACE_S, SILENCE_S, WatchOptions
 from controller.service import Service, serve_until_stopped
+from controller.settings import Settings
 
 
 def serve(
@@ -84,16 +85,13 @@ def serve(
     decides = gpu_policy_of(gpu_policy, gpu_settings, "--gpu-set") if gpu_policy else None
     if decides is not None:
         decides = network_aware(decides, network, parts)
-    watch = WatchOptions(grace, silence)
     most = Limits() if limits is None else read_limits(limits)
+    settings = Settings(network, chosen, queues, carried_out, decides, seed, WatchOptions(grace, silence), most)
     credentials = read_credentials(tls_cert, tls_key, tls_ca, token_key)
     if not insecure:
         check_exposure(http, openflow, credentials)
     connections = connections_within(raise_descriptor_limit(), most, len(network.switches) + len(network.agents))
-    service = Service(
-        network, journal, chosen, queues, carried_out, switch_address, seed, watch, most, connections, credentials,
-        decides,
-    )  # fmt: skip
+    service = Service(settings, journal, switch_address, connections, credentials)
     with listen(http) as listener:
         _log_to_stderr()
         asyncio.run(serve_until_stopped(service, listener))

@@ -32,11 +32,9 @@ from beamer.gpu.events import (
     RunFinished,
     TrialReported,
 )
-from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Allocation, Cluster, Grant, Node
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.protocol import PING_ANSWER_S, PING_EVERY_S, EngineHello, SearchAssignment
-from beamer.network.fabric import Fabric
 from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
@@ -52,14 +50,14 @@ from beamer.studies.events import (
     study_of,
 )
 from beamer.studies.model import StudyStatus, check_name, split_key
-from beamer.studies.tracker import Tracker
 from beamer.studies.wakes import Wakes
 from controller.admission import check_admission
 from controller.event_loop.wake_timer import WakeTimer
 from controller.gpu.engines import EngineHub, SessionFacts
 from controller.gpu.nodes import check_declared, up
+from controller.journal.replay import Recovered
 from controller.limited_log import LimitedLog
-from controller.limits import Limits
+from controller.settings import Settings
 
 COALESCE_S = 0.002  # events of one burst make one decision
 REPORTS_S = 0.05  # reports alone call for a decision no more often than this
@@ -81,32 +79,27 @@ OF_ENGINE_ALONE = (
 class GpuLevel:
     """Decide which trials have which GPUs, and tell their engines.
 
-    tracker: with `ledger` among its ledgers. policy, seed: as of `PolicyDecider`. record: takes in an event, journaled.
-    written: waits until all that was recorded is durable. classes_installed: waits until switches and agents have the classes
-    of what was recorded. clock: Unix seconds. released: the latest decision that engines may carry out, by its generation.
+    known: what the journal has led to so far. record: takes in an event, journaled. written: waits until all that was recorded
+    is durable. classes_installed: waits until switches and agents have the classes of what was recorded. clock: Unix seconds.
+    released: the latest decision that engines may carry out, by its generation.
     """
 
     def __init__(
         self,
-        fabric: Fabric,
-        tracker: Tracker,
-        ledger: GpuLedger,
+        settings: Settings,
         policy: GpuPolicy[Any],
-        seed: int,
-        limits: Limits,
+        known: Recovered,
         record: Callable[[Event], bool],
         written: Callable[[], Awaitable[None]],
         classes_installed: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
     ) -> None:
-        self.engines = EngineHub(self, limits)
+        self._fabric, self._limits = settings.fabric, settings.limits
+        self._tracker, self._ledger = known.tracker, known.gpus
+        self.engines = EngineHub(self, self._limits)
         self.policy = policy.name
-        self._fabric = fabric
-        self._tracker = tracker
-        self._ledger = ledger
-        self._decider = PolicyDecider(tracker, ledger, policy, seed)
-        self._place = {host.name: place for place, host in enumerate(fabric.hosts)}  # Neighbours have consecutive places.
-        self._limits = limits
+        self._decider = PolicyDecider(self._tracker, self._ledger, policy, settings.seed)
+        self._place = {host.name: place for place, host in enumerate(self._fabric.hosts)}  # Neighbours have consecutive places.
         self._record = record
         self._written = written
         self._classes_installed = classes_installed
@@ -116,8 +109,8 @@ class GpuLevel:
         self._left: set[str] = set()  # studies without processes
         self._runs: dict[str, str] = {}  # The run of each study whose engine is connected.
         # Each grant with its GPUs, and the generation of the decision since which it holds.
-        self._since = {key: (grant, ledger.devices[key], 0) for key, grant in ledger.granted.items()}
-        self.released = ledger.decision.generation if ledger.decision else 0
+        self._since = {key: (grant, self._ledger.devices[key], 0) for key, grant in self._ledger.granted.items()}
+        self.released = self._ledger.decision.generation if self._ledger.decision else 0
         self._recovering: set[str] = set()  # studies whose engines may not know yet that this controller has started
         self._thread = DaemonThread("gpu-decisions")
         self._limited = LimitedLog()

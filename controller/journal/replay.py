@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from beamer.clock import SteadyClock
 from beamer.errors import BeamerError, InputError, NewerError
 from beamer.gpu.ledger import GpuLedger
 from beamer.joint.convergence import converged_step
@@ -106,7 +107,18 @@ def snapshot(journal: Journal, fabric: Fabric, kept: Retention) -> JournalSnapsh
     return JournalSnapshot(recovered.link, json.dumps(state))
 
 
-def impossible(tracker: Tracker, fabric: Fabric, now: float) -> list[AttemptEnded]:
+def resume(journal: Journal, recovered: Recovered, fabric: Fabric, clock: SteadyClock) -> None:
+    """Go on where a journal ends: no earlier, and without the attempts that cannot go on as the fabric is now.
+
+    recovered: what the journal led to, to which the ends of these are added. Raises as `Journal.append`.
+    """
+    clock.not_before(recovered.tracker.now_s)
+    for end in _impossible(recovered.tracker, fabric, clock()):
+        journal.append(end)
+        recovered.tracker.apply(end)
+
+
+def _impossible(tracker: Tracker, fabric: Fabric, now: float) -> list[AttemptEnded]:
     """Return the ends of attempts that cannot go on as the fabric is now, each of which is logged."""
     ends: list[AttemptEnded] = []
     for trial in tracker.trials.values():

@@ -14,7 +14,7 @@ import structlog
 from beamer.log_limit import LogLimit
 from beamer.network.protocol import Assignment
 from controller.event_loop.wake_timer import WakeTimer
-from controller.limited_log import LimitedLog
+from controller.limited_log import LINES_AN_HOUR, LimitedLog
 from controller.network.installation import Installation
 from controller.network.targets import Targets
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
@@ -60,8 +60,8 @@ class Delivery:
     """Deliver generations to switches and agents, and know which is in force where.
 
     installation: keeps what is acknowledged. targets: in force at its generation. make_switches: returns what installs rules,
-    given the callback for switches' events. clock: Unix seconds. log_limit: of lines about a switch. limited: the log
-    of what is not acknowledged.
+    given the callback for switches' events. when_durable: calls back when all that was recorded so far is durable. clock: Unix
+    seconds.
     """
 
     def __init__(
@@ -70,16 +70,15 @@ class Delivery:
         targets: Targets,
         agents: Agents,
         make_switches: Callable[[Callable[[SwitchEvent], None]], Switches],
+        when_durable: Callable[[Callable[[], None]], None],
         clock: Callable[[], float],
-        log_limit: LogLimit,
-        limited: LimitedLog,
     ) -> None:
         self.installation = installation
         self.targets = targets
         self._agents = agents
+        self._when_durable = when_durable
         self._clock = clock
-        self._log_limit = log_limit
-        self._limited = limited
+        self._log_limit, self._limited = LogLimit(LINES_AN_HOUR, 3600.0), LimitedLog()
         self._sent = GenerationTargets(installation.generation, targets)
         self._pending: deque[GenerationTargets] = deque()
         self._durable = installation.generation
@@ -97,8 +96,8 @@ class Delivery:
         self._switch_wait.cancel()
         await self.switches.stop()
 
-    def want(self, generation: int, targets: Targets, events_at_s: Iterable[float]) -> Callable[[], None]:
-        """Make a generation the wanted one, and return what is to be called when it is durable.
+    def want(self, generation: int, targets: Targets, events_at_s: Iterable[float]) -> None:
+        """Make a generation the wanted one, which was recorded just now, and deliver it when it is durable.
 
         events_at_s: as of `Installation.want`.
         """
@@ -113,7 +112,7 @@ class Delivery:
                 self.switches.install(generation, rules)
             self._send(self.installation.on_switches)
 
-        return carry_out
+        self._when_durable(carry_out)
 
     def assignment(self, agent: str) -> Assignment:
         """Return the latest assignment that an agent may have."""

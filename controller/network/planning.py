@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from beamer.daemon_thread import DaemonThread
-from beamer.decision.core import DecisionCore, Proposal
+from beamer.decision.core import DecisionCore, Proposal, seeded
 from beamer.errors import PlatformError
+from beamer.network.decide import check_plan, decide
 from beamer.network.events import PlanChanged, Planned
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import Plan
@@ -24,11 +25,13 @@ from beamer.studies.model import TrialStatus
 from beamer.studies.tracker import Tracker
 from controller.event_loop.time_slices import TimeSlices
 from controller.event_loop.wake_timer import WakeTimer
+from controller.journal.replay import Recovered
 from controller.limited_log import LimitedLog
 from controller.network.delivery import Delivery
 from controller.network.installation import LATENCY_SAMPLES
 from controller.network.set_aside import SetAside
 from controller.network.targets import TargetBuilder
+from controller.settings import Settings
 
 COALESCE_S = 0.002  # events of one burst make one decision
 RETRY_S = 1.0  # A decision is made again so long after the journal could not be written.
@@ -61,39 +64,41 @@ class _Made:
         return self.proposal.error
 
 
+def plan_in_force(last: Planned | None, queues: int) -> Plan:
+    """Return the plan of the last decision, a plan of no jobs where there is none."""
+    return Plan(last.queues, last.jobs) if last else Plan(queues)
+
+
 class Planner:
     """Decide on what runs, and renew targets where only these change.
 
-    core: asks the policy. plan: in force. record: takes in an event, journaled. then: calls back when all that was recorded
-    so far is durable. policy: its name. clock: Unix seconds. limited: the log of what the journal refuses.
+    known: what the journal has led to so far. builder: of targets. delivery: of what is decided. record: takes in an event,
+    journaled. clock: Unix seconds.
     """
 
     def __init__(
         self,
-        network: NetworkLedger,
-        tracker: Tracker,
-        core: DecisionCore[Any, Snapshot, Plan],
-        plan: Plan,
+        settings: Settings,
+        known: Recovered,
         builder: TargetBuilder,
         delivery: Delivery,
         record: Callable[[Event], bool],
-        then: Callable[[Callable[[], None]], None],
-        policy: str,
         clock: Callable[[], float],
-        limited: LimitedLog,
     ) -> None:
-        self.plan = plan
-        self.set_aside = SetAside(self._propose, tracker, network.profiles)
-        self._network = network
-        self._tracker = tracker
-        self._core = core
+        policy, last = settings.policy, known.network.decision
+        self.plan = plan_in_force(last, settings.queues)
+        self.set_aside = SetAside(self._propose, known.tracker, known.network.profiles)
+        self._network = known.network
+        self._tracker = known.tracker
+        self._core: DecisionCore[Any, Snapshot, Plan] = DecisionCore(
+            policy, decide(policy, settings.queues, settings.mode), check_plan, last, seeded(settings.seed)
+        )
         self._builder = builder
         self._delivery = delivery
         self._record = record
-        self._then = then
-        self._policy = policy
+        self._policy = policy.name
         self._clock = clock
-        self._limited = limited
+        self._limited = LimitedLog()
         self._turns = TimeSlices()
         self._thread = DaemonThread("decisions")  # a policy may never return
         self._busy = asyncio.Lock()
@@ -203,7 +208,7 @@ class Planner:
         self._core.adopt(proposal)
         self._journaled_state = proposal.plain_state
         self.plan = plan
-        self._then(delivery.want(generation, wanted, self._caused_at_s[: made.events]))
+        delivery.want(generation, wanted, self._caused_at_s[: made.events])
         return True
 
     def _state_difference(self, last: Planned | None, state: Any) -> Any:

@@ -57,7 +57,7 @@ class Leadership:
     """What a controller needs to lead. on_event, terms: as of `SwitchDriver.lead`."""
 
     on_event: Callable[[SwitchEvent], None]
-    terms: Callable[[], Terms]
+    terms: Terms
 
 
 class SwitchDriver:
@@ -80,7 +80,7 @@ class SwitchDriver:
         on_event: Callable[[SwitchEvent], None] | None = None,
         clock: Callable[[], float] = time.time,
         *,
-        terms: Callable[[], Terms] = FixedTerm,
+        terms: Terms = FixedTerm(),  # noqa: B008  # It has no state.
         tls: ssl.SSLContext | None = None,
         datapath_of: Callable[[PeerCertificate | None], int] = switch_of,
         serve_again_s: float = SERVE_AGAIN_S,
@@ -127,10 +127,10 @@ class SwitchDriver:
         """The switches that are connected, whether this controller leads or follows."""
         return frozenset(self._served)
 
-    def lead(self, on_event: Callable[[SwitchEvent], None], terms: Callable[[], Terms]) -> None:
+    def lead(self, on_event: Callable[[SwitchEvent], None], terms: Terms) -> None:
         """Have the next `start` take switches over from the controller that led before.
 
-        on_event: called on the loop. terms: returns this leadership's; switches refuse those of earlier ones.
+        on_event: called on the loop. terms: this leadership's; switches refuse those of earlier ones.
         """
         self._lead = Leadership(on_event, terms)
 
@@ -307,7 +307,7 @@ class SwitchDriver:
         """Keep a switch at its target from the moment on when this controller leads."""
         await self._leading.wait()
         assert self._lead is not None
-        on_event, terms = self._lead.on_event, self._lead.terms()
+        on_event, terms = self._lead.on_event, self._lead.terms
         outdo = partial(self._outdo, name, terms)
         session = SwitchSession(
             name, channel, self._final[name], on_event, self._clock, terms.term, outdo, self._turns, self._limited

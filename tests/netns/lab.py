@@ -119,7 +119,7 @@ def _connect(lab: Lab, fabric: Fabric) -> None:
 class Listener:
     """A driver under observation. terms: as of `SwitchDriver`."""
 
-    def __init__(self, terms: Callable[[], Terms] = FixedTerm) -> None:
+    def __init__(self, terms: Terms = FixedTerm()) -> None:  # noqa: B008  # It has no state.
         self.events: list[SwitchEvent] = []
         self.driver = SwitchDriver(FABRIC, "127.0.0.1", PORT, self.events.append, terms=terms)
 

@@ -38,20 +38,20 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def test_terms_are_the_switches_own(lab: Lab) -> None:
     async def scenario() -> None:
         before, new, replaced = JournalInMemory(57), JournalInMemory(1), JournalInMemory(57, taken=True)
-        async with Listener(lambda: before) as listener:
+        async with Listener(before) as listener:
             await listener.install(1)
         rules = {name: lab.flows(name) for name in NAMES}
-        async with Listener(lambda: new) as listener:  # of a journal that was made anew
+        async with Listener(new) as listener:  # of a journal that was made anew
             await listener.install(1)
             assert (before.raised, new.term, set(new.raised)) == ([], 58, {58})
             assert {name: lab.flows(name) for name in NAMES} == rules
-        async with Listener(lambda: replaced) as listener:  # a leader that another one has replaced
+        async with Listener(replaced) as listener:  # a leader that another one has replaced
             listener.driver.install(1, [])
             async with asyncio.timeout(30):
                 while {event.switch for event in listener.events if isinstance(event, SwitchLost)} != NAMES:
                     await asyncio.sleep(0.02)
             assert listener.installed(1) == {}
-        async with Listener(lambda: new) as listener:
+        async with Listener(new) as listener:
             await listener.install(1)
             assert new.term == 58
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,16 +14,20 @@ from beamer.clock import SteadyClock
 from beamer.gpu.policies import gpu_policy
 from beamer.network.fabric import Fabric
 from beamer.network.policies import network_policy
+from beamer.studies.journal.batches import Batches
 from beamer.studies.journal.store import Journal
 from controller.address import listen
 from controller.http.api import create_app
 from controller.http.server import HttpServer, http_server
 from controller.identity.authority import Authority, KeyFiles, Subject
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
+from controller.journal.replay import recover, resume
 from controller.limits import Limits
+from controller.network.delivery import Switches
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.runtime import Runtime
+from controller.settings import Settings
 
 PATIENCE_S = 30.0  # for what must come; nothing is measured by it
 
@@ -116,6 +121,21 @@ def signed(authority: Authority, name: str, *uris: str, dns: str = "", valid_s: 
     return authority.issue(Subject(name, uris, (dns,) if dns else ()), now, now + timedelta(seconds=valid_s))
 
 
+def made_runtime(
+    settings: Settings,
+    journal: Journal,
+    make_switches: Callable[[Callable[[SwitchEvent], None]], Switches] | None = None,
+    clock: SteadyClock | None = None,
+) -> Runtime:
+    """Return a controller that goes on where a journal ends, not started yet. make_switches: None: switches in memory."""
+    clock = clock or SteadyClock()
+    names = [switch.name for switch in settings.fabric.switches]
+    recovered = recover(journal, settings.fabric, settings.watch.grace_s, settings.limits.kept)
+    resume(journal, recovered, settings.fabric, clock)
+    make_switches = make_switches or partial(SwitchesInMemory, names)
+    return Runtime(settings, recovered, Batches(journal), make_switches, clock)
+
+
 @contextmanager
 def served(
     fabric: Fabric,
@@ -131,18 +151,9 @@ def served(
     listener = listen("127.0.0.1:0")
 
     async def serve() -> None:
-        names = [switch.name for switch in fabric.switches]
-        runtime = Runtime(
-            fabric,
-            Journal(f"sqlite:///{journal}"),
-            network_policy(policy),
-            8,
-            lambda on_event: SwitchesInMemory(names, on_event),
-            0,
-            SteadyClock(),
-            limits=limits,
-            gpu_policy=None if gpus is None else gpu_policy(gpus),
-        )
+        gpu = None if gpus is None else gpu_policy(gpus)
+        settings = Settings(fabric, network_policy(policy), gpu_policy=gpu, limits=limits)
+        runtime = made_runtime(settings, Journal(f"sqlite:///{journal}"))
         await runtime.start()
         server = http_server(create_app(runtime, credentials), limits, limits.connections, credentials.http)
         started.append((server, runtime, asyncio.get_running_loop()))

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from beamer.clock import SteadyClock
 from beamer.network.connection import Connection
 from beamer.network.policies import network_policy
 from beamer.network.protocol import Applied, Connections
 from beamer.studies.events import AttemptStarted, StudyRegistered, TrialRegistered
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, Worker
+from controller.limited_log import LINES_AN_HOUR
 from controller.openflow.reports import SwitchConnected, SwitchLost
-from controller.runtime import LINES_AN_HOUR, Runtime
-from tests.support.served_controller import SwitchesInMemory
+from controller.runtime import Runtime
+from controller.settings import Settings
+from tests.support.served_controller import made_runtime
 from topologies.single import build
 
 FABRIC = build(hosts=3)
@@ -28,11 +29,8 @@ OWN = Connection("m/t", 0, A.ip, 4000, B.ip, 5000)
 
 def scene(path: Path, play: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        def switches(on_event: Callable[..., None]) -> SwitchesInMemory:
-            return SwitchesInMemory([s.name for s in FABRIC.switches], on_event)
-
         journal = Journal(f"sqlite:///{path / 'journal.db'}")
-        runtime = Runtime(FABRIC, journal, network_policy("fifo"), 8, switches, 0, SteadyClock())
+        runtime = made_runtime(Settings(FABRIC, network_policy("fifo")), journal)
         await runtime.start()
         runtime.record(StudyRegistered(1.0, "m"))
         runtime.record(TrialRegistered(1.0, "m", "t"))

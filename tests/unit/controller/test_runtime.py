@@ -1,7 +1,6 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from beamer.clock import SteadyClock
 from beamer.decision.policy import Stateless
 from beamer.errors import InputError, NotFoundError, PlatformError
+from beamer.gpu.policy import GpuPolicy
 from beamer.network.connection import Connection
 from beamer.network.events import ConnectionsSeen, Planned
 from beamer.network.fabric import Fabric
@@ -36,8 +36,8 @@ from beamer.studies.events import (
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Process, Profile, TrialStatus, Worker
 from controller.liveness.watch import WatchOptions
-from controller.runtime import Runtime
-from tests.support.served_controller import SwitchesInMemory
+from controller.settings import Settings
+from tests.support.served_controller import SwitchesInMemory, made_runtime
 from topologies.dumbbell import build
 
 FABRIC = build(hosts_per_side=2)
@@ -62,6 +62,7 @@ class Desk:
     def __init__(
         self, path: Path, policy: NetworkPolicy[Any] | None = None, queues: int = 8, fabric: Fabric = FABRIC,
         clock_s: float = 1000.0, watch: WatchOptions | None = None, mode: PlanMode | None = None, snapshot_events: int = 0,
+        gpus: GpuPolicy[Any] | None = None,
     ) -> None:  # fmt: skip
         self.journal_url = f"sqlite:///{path / 'journal.db'}"
         self.clock = Clock(clock_s)
@@ -71,25 +72,12 @@ class Desk:
             self.switches = SwitchesInMemory([s.name for s in fabric.switches], on_event)
             return self.switches
 
-        journal = Journal(self.journal_url)
-        with ExitStack() as refused:
-            refused.callback(journal.close)
-            self.runtime = Runtime(
-                fabric,
-                journal,
-                policy or network_policy("fifo"),
-                queues,
-                drive,
-                0,
-                SteadyClock(self.clock, self.clock),
-                watch or WatchOptions(),
-                mode,
-                snapshot_events=snapshot_events,
-            )
-            refused.pop_all()
+        policy, watch = policy or network_policy("fifo"), watch or WatchOptions()
+        settings = Settings(fabric, policy, queues, mode, gpus, watch=watch, snapshot_events=snapshot_events)
+        self.runtime = made_runtime(settings, Journal(self.journal_url), drive, SteadyClock(self.clock, self.clock))
         self.recorded: list[Event] = []
-        put = self.runtime._batches.put
-        self.runtime._batches.put = lambda event: (put(event), self.recorded.append(event))[0]  # type: ignore[method-assign]
+        put = self.runtime.batches.put
+        self.runtime.batches.put = lambda event: (put(event), self.recorded.append(event))[0]  # type: ignore[method-assign]
         self.runtime.agents.send = lambda agent, assignment: self.sent.append((agent, assignment))  # type: ignore[method-assign]
 
     def record(self, *events: Event) -> None:

@@ -18,20 +18,17 @@ from beamer.network.policies import network_policy
 from controller import service as module
 from controller.http.standby import ReplaceableApplication
 from controller.identity.credentials import Credentials
-from controller.limits import Limits
-from controller.liveness.watch import WatchOptions
 from controller.service import Service
+from controller.settings import Settings
 from tests.support import plain_http
 from topologies.single import build
 
 FABRIC = build(hosts=2)
+SETTINGS = Settings(FABRIC, network_policy("beamer"), mode=plan_mode("classes"))
 
 
 def service() -> Service:
-    return Service(
-        FABRIC, "sqlite:////nowhere", network_policy("beamer"), 8, plan_mode("classes"), ("127.0.0.1", 0), 0, WatchOptions(),
-        Limits(), 10, Credentials(),
-    )  # fmt: skip
+    return Service(SETTINGS, "sqlite:////nowhere", ("127.0.0.1", 0), 10, Credentials())
 
 
 def test_it_leads_or_follows_when_a_first_decision_was_made(
@@ -77,7 +74,7 @@ def test_a_policy_that_fails_ahead_keeps_no_controller_from_leading(
         raise ValueError("no order")
 
     monkeypatch.setattr(module, "warm_up", warm_up)
-    asyncio.run(module._prepare(service()))
+    asyncio.run(module._prepare(SETTINGS))
     assert "no decision could be made in advance" in capsys.readouterr().out
 
 

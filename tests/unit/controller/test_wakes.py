@@ -16,11 +16,10 @@ from beamer.studies.events import Event, Progressed, StageSealed, TrialRegistere
 from beamer.studies.tracker import Tracker
 from beamer.studies.wakes import Wakes
 from controller.gpu.level import COALESCE_S as ALLOCATION_S
-from controller.gpu.level import REPORTS_S, GpuLevel
-from controller.limits import Limits
+from controller.gpu.level import REPORTS_S
 from controller.network.planning import COALESCE_S
 from controller.runtime import PROGRESS_S
-from tests.unit.controller.test_runtime import FABRIC, REGISTERED, Desk, run, trial
+from tests.unit.controller.test_runtime import REGISTERED, Desk, run, trial
 
 AT_ONCE, PACED, TARGETS = ("decide", COALESCE_S), ("decide", PROGRESS_S), ("renew",)
 REGISTERS = TrialRegistered(1000.0, "mnist", "new")
@@ -31,17 +30,14 @@ class Calls:
 
     def __init__(self, path: Path) -> None:
         self.made: list[tuple[Any, ...]] = []
-        desk = self.desk = Desk(path)
+        desk = self.desk = Desk(path, gpus=gpu_policy("fifo"))
         desk.record(*REGISTERED, *trial("t"))
-        runtime, planner, watch = desk.runtime, desk.runtime._planner, desk.runtime.watch
+        planner, watch = desk.runtime._planner, desk.runtime.watch
         planner.decide = lambda after_s, *_: self.made.append(("decide", after_s))  # type: ignore[method-assign]
         planner.renew = lambda: self.made.append(("renew",))  # type: ignore[method-assign]
         watch._alarm.within = lambda after_s: self.made.append(("leases",))  # type: ignore[method-assign]
-        policy, ready = gpu_policy("fifo"), runtime.written
-        level = runtime.gpu = GpuLevel(
-            FABRIC, runtime.tracker, runtime.gpus, policy, 0, Limits(), runtime.record, ready, ready, desk.clock
-        )  # fmt: skip
-        level._deciding.within = lambda after_s: self.made.append(("gpus", after_s))  # type: ignore[method-assign]
+        assert desk.runtime.gpu is not None
+        desk.runtime.gpu._deciding.within = lambda after_s: self.made.append(("gpus", after_s))  # type: ignore[method-assign]
 
     def of(self, event: Event) -> list[tuple[Any, ...]]:
         """Record an event and return what it leads to."""

@@ -11,8 +11,8 @@ from beamer.network.policies import network_policy
 from beamer.studies.journal.store import Journal
 from controller.http import quick
 from controller.http.api import create_app
-from controller.runtime import Runtime
-from tests.support.served_controller import SwitchesInMemory
+from controller.settings import Settings
+from tests.support.served_controller import made_runtime
 from tests.unit.controller.http.test_api import ATTEMPT, DECLARED, FABRIC, PLACED, STAGE, STUDY, TRIAL
 
 JSON = {"content-type": "application/json"}
@@ -63,10 +63,7 @@ async def answers(path: Path) -> list[tuple[int, bytes, str]]:
     path.mkdir()
     journal = Journal(f"sqlite:///{path / 'journal.db'}")
     clock = SteadyClock(lambda: 100.0, lambda: 100.0)
-    names = [switch.name for switch in FABRIC.switches]
-    runtime = Runtime(
-        FABRIC, journal, network_policy("beamer"), 8, lambda on_event: SwitchesInMemory(names, on_event), 0, clock
-    )
+    runtime = made_runtime(Settings(FABRIC, network_policy("beamer")), journal, clock=clock)
     await runtime.start()
     given = []
     transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)

@@ -28,7 +28,7 @@ def test_what_the_journal_refuses_is_not_remembered(tmp_path: Path) -> None:
         def refuse(event: Event) -> int:
             raise PlatformError("the disk is full", "make room")
 
-        desk.runtime._batches.put = refuse  # type: ignore[method-assign]
+        desk.runtime.batches.put = refuse  # type: ignore[method-assign]
         for i in range(100):
             with pytest.raises(PlatformError):
                 desk.runtime.record(StudyRegistered(1000.0, f"s{i}"))
@@ -105,7 +105,7 @@ def test_a_journal_of_long_events_is_compacted_before_it_has_many(tmp_path: Path
         desk = Desk(tmp_path, snapshot_events=10**9)
         await desk.runtime.start()
         taken: list[int] = []
-        desk.runtime._batches.compact = lambda snapshot: taken.append(len(desk.recorded))  # type: ignore[method-assign]
+        desk.runtime.batches.compact = lambda snapshot: taken.append(len(desk.recorded))  # type: ignore[method-assign]
         for i in range(100):
             desk.record(StudyRegistered(1000.0, f"s{i}", "r" * 60))
             await asyncio.sleep(0.001)

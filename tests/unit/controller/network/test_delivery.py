@@ -5,9 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from beamer.log_limit import LogLimit
 from beamer.network.protocol import Assignment
-from controller.limited_log import LimitedLog
 from controller.network import delivery as module
 from controller.network.delivery import Delivery
 from controller.network.installation import Installation
@@ -59,10 +57,10 @@ def test_a_silent_switch_holds_agents_up_for_a_time_however_often_something_is_d
             reported.append(report)
             return SilentSwitches(lambda event: None)
 
-        delivery = Delivery(installation, targets(1), agents, make_switches, lambda: 0.0, LogLimit(9, 9.0), LimitedLog())
+        delivery = Delivery(installation, targets(1), agents, make_switches, lambda deliver: deliver(), lambda: 0.0)
         reported[0](SwitchConnected("s1"))
         for generation in range(2, 42):
-            delivery.want(generation, targets(generation), ())()
+            delivery.want(generation, targets(generation), ())
             await asyncio.sleep(WAIT_S / 10)
         assert agents.sent
         assert len(delivery._pending) < 40

@@ -19,7 +19,8 @@ from beamer.studies.journal.store import Journal
 from beamer.studies.records import TrialRecord
 from controller.http.api import create_app
 from controller.runtime import Runtime
-from tests.support.served_controller import SwitchesInMemory
+from controller.settings import Settings
+from tests.support.served_controller import made_runtime
 from topologies.single import build
 
 FABRIC = build(hosts=4)
@@ -38,12 +39,9 @@ class Api:
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(create_app(self.runtime)), base_url="http://beamer")
 
     def controller(self) -> Runtime:
-        def drive(on_event: Callable[..., None]) -> SwitchesInMemory:
-            return SwitchesInMemory([s.name for s in FABRIC.switches], on_event)
-
         journal = Journal(f"sqlite:///{self.path / 'journal.db'}")
         clock = SteadyClock(lambda: self.now, lambda: self.now)
-        return Runtime(FABRIC, journal, network_policy("sebf"), 8, drive, 0, clock)
+        return made_runtime(Settings(FABRIC, network_policy("sebf")), journal, clock=clock)
 
     async def put(self, path: str, body: object = None) -> None:
         answer = await self.client.put(path, json=body)

@@ -93,7 +93,7 @@ def test_a_controller_that_starts_again_decides_as_the_one_before_would(tmp_path
         desk.clock.now = now + LATER_S
         generation = desk.runtime.installation.generation
         await desk.runtime._planner.start()
-        await until(lambda: not desk.runtime._batches.waiting)
+        await until(lambda: not desk.runtime.batches.waiting)
         assert dict(desk.runtime.plan.jobs) == later, "at the same time"
         assert desk.runtime.installation.generation - generation in (0, 1)
         await desk.runtime.stop()

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from beamer.clock import SteadyClock
 from beamer.decision.policy import Stateless
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.policy import Tier
@@ -21,7 +20,8 @@ from beamer.units import frame_bytes
 from controller.http.responses import plan_response, trial_response
 from controller.network.set_aside import MAX_TRIES, Group, culprits
 from controller.runtime import Runtime
-from tests.support.served_controller import SwitchesInMemory
+from controller.settings import Settings
+from tests.support.served_controller import made_runtime
 from topologies.single import build
 
 FABRIC = build(hosts=3)
@@ -126,9 +126,7 @@ def started(study: str, name: str, profile: Profile = PROFILE, attempt: str = "o
 def scene(path: Path, play: Callable[[Runtime], Coroutine[Any, Any, None]], policy: NetworkPolicy[Any] | None = None) -> None:
     async def run() -> None:
         journal = Journal(f"sqlite:///{path / 'journal.db'}")
-        runtime = Runtime(
-            FABRIC, journal, policy or Choosy(), 8, lambda on_event: SwitchesInMemory(["s1"], on_event), 0, SteadyClock()
-        )
+        runtime = made_runtime(Settings(FABRIC, policy or Choosy()), journal)
         await runtime.start()
         try:
             await play(runtime)

@@ -304,7 +304,7 @@ def test_a_switch_is_connected_to_a_follower_and_left_as_it_is_until_this_one_le
         switch.expire(expired)  # The switch tells everybody who is connected.
         await asyncio.sleep(0.1)
         assert (switch.mods, switch.term, connection.done()) == ([], 1, False)
-        driver.lead(events.append, lambda: JournalInMemory(2))
+        driver.lead(events.append, JournalInMemory(2))
         driver.install(2, [job(2)])
         await driver.start()
         await b.until(lambda: len(events) == 2)
@@ -336,7 +336,7 @@ class JournalInMemory:
 def test_a_switch_that_has_obeyed_another_journal_is_led_under_a_later_term(seen: int) -> None:
     async def scenario() -> None:
         switch, events, journal = FakeSwitch(dpid=1, term=seen), list[SwitchEvent](), JournalInMemory(3)
-        driver = SwitchDriver(FABRIC, "127.0.0.1", 0, events.append, terms=lambda: journal, serve_again_s=0.01)
+        driver = SwitchDriver(FABRIC, "127.0.0.1", 0, events.append, terms=journal, serve_again_s=0.01)
         driver.install(1, [job(2)])
         await driver.start()
         connection = asyncio.create_task(switch.connect(*driver.address))
@@ -357,7 +357,7 @@ def test_a_leader_of_before_is_refused_and_does_not_raise_its_term(journal: Term
 
     async def scenario() -> None:
         switch, events = FakeSwitch(dpid=1, term=4), list[SwitchEvent]()
-        driver = SwitchDriver(FABRIC, "127.0.0.1", 0, events.append, terms=lambda: journal, serve_again_s=0.01)
+        driver = SwitchDriver(FABRIC, "127.0.0.1", 0, events.append, terms=journal, serve_again_s=0.01)
         driver.install(1, [job(2)])
         await driver.start()
         async with asyncio.timeout(10):

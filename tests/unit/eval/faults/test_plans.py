@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from beamer.clock import SteadyClock
 from beamer.network.events import PlanChanged
 from beamer.network.plan import JobPlan
 from beamer.network.policies import network_policy
@@ -23,10 +22,10 @@ from beamer.studies.events import (
 from beamer.studies.journal.location import Location, sqlite_url
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, Worker
-from controller.runtime import Runtime
+from controller.settings import Settings
 from eval.faults.plans import witnessing
 from eval.faults.site import FABRIC
-from tests.support.served_controller import SwitchesInMemory
+from tests.support.served_controller import made_runtime
 
 
 def events(name: str) -> list[Event]:
@@ -42,16 +41,7 @@ def events(name: str) -> list[Event]:
 
 async def lived(journal: Location, policy: str, *taken: Event) -> None:
     """Have a controller live: it decides, takes events in, and is gone before it decides on these."""
-    names = [switch.name for switch in FABRIC.switches]
-    runtime = Runtime(
-        FABRIC,
-        Journal(journal),
-        network_policy(policy),
-        8,
-        lambda on_event: SwitchesInMemory(names, on_event),
-        0,
-        SteadyClock(),
-    )
+    runtime = made_runtime(Settings(FABRIC, network_policy(policy)), Journal(journal))
     await runtime.start()
     for event in taken:
         runtime.record(event)
