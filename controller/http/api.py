@@ -10,7 +10,6 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Request, Response, WebSocket
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -36,7 +35,6 @@ from beamer.studies.events import (
     WorkerDetached,
 )
 from beamer.studies.model import MAX_RANK, EndReason, TrialStatus, trial_key
-from beamer.validation import finding_error
 from controller.admission import check_admission
 from controller.event_loop.time_slices import TimeSlices
 from controller.http import responses
@@ -55,9 +53,9 @@ from controller.http.bodies import (
     TargetBody,
     TrialBody,
 )
-from controller.http.errors import DOCUMENTED, DocumentedAPI, refusal, refused_input
+from controller.http.errors import DOCUMENTED, AsciiResponse, DocumentedAPI, refusal, refused_input
 from controller.http.metrics import exposition
-from controller.http.quick import QuickRoute
+from controller.http.routes import PlainRoute
 from controller.http.runs import check_run, study_event
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
 from controller.identity.tokens import Claims
@@ -96,7 +94,7 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
         dependencies=[authorization],
         responses=DOCUMENTED,
     )
-    app.router.route_class = QuickRoute
+    app.router.route_class = PlainRoute
     app.add_exception_handler(DeniedError, _deny)  # type: ignore[arg-type]  # It handles requests and WebSockets.
 
     async def refuse(request: Request, error: Exception) -> Response:
@@ -108,7 +106,6 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
         return await _refuse(request, error)
 
     app.add_exception_handler(InputError, refuse)
-    app.add_exception_handler(RequestValidationError, _refuse_body)
     app.add_exception_handler(PlatformError, _unavailable)
     app.add_exception_handler(HTTPException, _unserved)
     _add_trials(app, runtime)  # The most frequent paths come first, as paths are tried in this order.
@@ -233,8 +230,8 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
         return await answer(responses.study_response(runtime, study, run), turns)
 
     @app.get(STUDY + "/hosts")
-    async def hosts(study: str) -> JsonObject:
-        return responses.hosts_response(runtime)
+    async def hosts(study: str) -> Response:
+        return AsciiResponse(responses.hosts_response(runtime))
 
     @app.get(STAGE)
     async def stage(study: str, stage: str, run: Run = None) -> Response:
@@ -249,20 +246,20 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
         return await answer(responses.plan_response(runtime), turns)
 
     @app.get("/v1/gpus")
-    async def gpus() -> JsonObject:
-        return responses.gpus_response(runtime)
+    async def gpus() -> Response:
+        return AsciiResponse(responses.gpus_response(runtime))
 
     @app.get("/v1/latencies")
-    async def latencies() -> JsonObject:
-        return responses.latencies_response(runtime)
+    async def latencies() -> Response:
+        return AsciiResponse(responses.latencies_response(runtime))
 
     @app.get("/v1/counters")
     async def counters() -> Response:
         return await answer(responses.counters_response(runtime, await runtime.pair_counts()), turns)
 
     @app.get(HEALTH)
-    async def health() -> JsonObject:
-        return responses.health_response(runtime)
+    async def health() -> Response:
+        return AsciiResponse(responses.health_response(runtime))
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
@@ -297,18 +294,6 @@ async def _refuse(_request: Request, error: Exception) -> Response:
     return refused_input(error)
 
 
-async def _refuse_body(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    # A misspelt key explains a missing one better than the reverse.
-    finding = min(error.errors(), key=lambda f: f["type"] != "extra_forbidden")
-    if isinstance(finding["input"], bytes):  # FastAPI parses a body only if it is said to be JSON.
-        return refusal(422, "the body is not said to be JSON", "JSON, with Content-Type: application/json", "body")
-    location = finding["loc"][1:] or finding["loc"]  # The field's name implies "body" or "path".
-    body = request.scope["route"].body_field
-    model = body.field_info.annotation if body else None
-    return refused_input(finding_error({**finding, "loc": location}, model))
-
-
 async def _unavailable(_request: Request, error: Exception) -> Response:
     assert isinstance(error, PlatformError)
     return refusal(503, str(error), error.remedy)
@@ -316,9 +301,6 @@ async def _unavailable(_request: Request, error: Exception) -> Response:
 
 async def _unserved(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    status = error.status_code
-    if status == HTTPStatus.BAD_REQUEST:  # The body is JSON that cannot be read, such as a number of thousands of digits.
-        return refusal(422, "the body cannot be read as JSON", "JSON in UTF-8 whose integers have at most 16 digits", "body")
-    refused = refusal(status, error.detail, "a path and a method of this API")
+    refused = refusal(error.status_code, error.detail, "a path and a method of this API")
     refused.headers.update(error.headers or {})
     return refused
