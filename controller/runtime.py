@@ -33,7 +33,7 @@ from controller.network.delivery import Delivery, Switches
 from controller.network.estimates import Estimates
 from controller.network.installation import Installation
 from controller.network.planning import COALESCE_S, Planner, plan_in_force
-from controller.network.set_aside import SetAside
+from controller.network.quarantine import Quarantine
 from controller.network.targets import TargetBuilder
 from controller.network.unmatched import UnmatchedBytes
 from controller.openflow.reports import PairCount, SwitchEvent
@@ -90,9 +90,9 @@ class Runtime:
         return self._planner.plan
 
     @property
-    def set_aside(self) -> SetAside[Any]:
+    def quarantine(self) -> Quarantine[Any]:
         """The jobs that no decision can be made with."""
-        return self._planner.set_aside
+        return self._planner.quarantine
 
     async def start(self) -> None:
         """Install what the journal says, re-decided for the time that has passed, and listen for switches."""

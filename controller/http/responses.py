@@ -73,7 +73,7 @@ def plan_response(runtime: Runtime) -> dict[str, Any]:
         "generation": installation.generation,
         "queues": runtime.plan.queues,
         "jobs": Entries((key, {"class": job.klass, "cap_bps": job.cap_bps}) for key, job in runtime.plan.jobs.items()),
-        "set_aside": dict(runtime.set_aside.reasons),
+        "quarantined": dict(runtime.quarantine.reasons),
         "installed": {"switches": dict(installation.switches), "agents": dict(installation.agents)},
         "installed_everywhere": installation.everywhere,
     }
@@ -191,7 +191,7 @@ def _trial(runtime: Runtime, trial: TrialRecord, unattached: Mapping[str, list[U
         ],
         "attempts": (_attempt(attempt) for attempt in tuple(trial.attempts.values())),
         "class": planned.klass if planned else None,
-        "set_aside": runtime.set_aside.reasons.get(trial.key) if runs else None,
+        "quarantined": runtime.quarantine.reasons.get(trial.key) if runs else None,
         "plane": runtime.fabric.plane_of(attempt.seq) if attempt and runs else None,
         "unattached": [
             {"rank": found.rank, "agent": found.agent, "reason": found.reason}

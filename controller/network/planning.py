@@ -29,7 +29,7 @@ from controller.journal.replay import Recovered
 from controller.limited_log import LimitedLog
 from controller.network.delivery import Delivery
 from controller.network.installation import LATENCY_SAMPLES
-from controller.network.set_aside import SetAside
+from controller.network.quarantine import Quarantine
 from controller.network.targets import TargetBuilder
 from controller.settings import Settings
 
@@ -87,7 +87,7 @@ class Planner:
     ) -> None:
         policy, last = settings.policy, known.network.decision
         self.plan = plan_in_force(last, settings.queues)
-        self.set_aside = SetAside(self._propose, known.tracker, known.network.profiles)
+        self.quarantine = Quarantine(self._propose, known.tracker, known.network.profiles)
         self._network = known.network
         self._tracker = known.tracker
         self._core: DecisionCore[Any, Snapshot, Plan] = DecisionCore(
@@ -139,7 +139,7 @@ class Planner:
     async def _decide(self) -> None:
         async with self._busy:
             awaited, self._awaited = self._awaited, []
-            made = await self.set_aside.propose()
+            made = await self.quarantine.propose()
             if await self._install(made) and not made.failed:
                 del self._caused_at_s[: made.events]
         for decided in awaited:
@@ -147,13 +147,13 @@ class Planner:
                 decided.set_result(None)
         if made.proposal.wake_s is not None:
             self._deciding.within(max(made.proposal.wake_s - self._clock(), COALESCE_S))
-        if self.set_aside.is_searching:
+        if self.quarantine.is_searching:
             self._searching.within(0.0)
 
     async def _search_culprits(self) -> None:
         async with self._busy:
-            await self.set_aside.search()
-        if self.set_aside.is_searching:
+            await self.quarantine.search()
+        if self.quarantine.is_searching:
             self._searching.within(0.0)
         else:
             self._deciding.within(COALESCE_S)
@@ -167,7 +167,7 @@ class Planner:
             return asyncio.get_running_loop().time() - began_s
 
     async def _propose(self, without: frozenset[str], among: frozenset[str] | None) -> _Made:
-        """Return what the policy decides on all jobs that run, or on those among some, but those left out."""
+        """Return what the policy decides on all jobs that run, or on those among some, but the quarantined ones."""
         await self._turns.do(self._network.prepare(self._tracker))
         running = frozenset(trial.key for trial in self._tracker.running)
         without |= frozenset() if among is None else running - among

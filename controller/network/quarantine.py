@@ -1,7 +1,7 @@
-"""Which jobs keep a decision from being made, so that all others are planned without them.
+"""The quarantine of jobs that keep a decision from being made, so that all others are planned without them.
 
 A policy that raises leaves the old decision in force, for everybody and for as long as the job that it raises for runs. Here
-that job is found by asking the policy about parts of what runs, and is left out until it changes: its traffic is treated as
+that job is found by asking the policy about parts of what runs, and is quarantined until it changes: its traffic is treated as
 what is not registered. The search, `culprits`, is pure: a generator of questions.
 """
 
@@ -67,8 +67,8 @@ def culprits(studies: Sequence[Group], tries: int = MAX_TRIES) -> Search:
     """Search for jobs without which all others can be planned; none where no such are found in so many tries.
 
     studies: the jobs of each, in order of their start. Studies are halved until those that fail are found, then their jobs:
-    about 2 log2(n) tries for each. Of two halves that only fail together the later one is left out, and what the tries do not
-    suffice for is left out as a whole.
+    about 2 log2(n) tries for each. Of two halves that only fail together the later one is taken, and what the tries do not
+    suffice for is taken as a whole.
     """
     questions = _Questions(tries - 1)  # The last try confirms the result.
     found: set[str] = set()
@@ -94,12 +94,11 @@ def _failing(groups: Sequence[Group], questions: _Questions) -> Generator[frozen
     return found or list(groups[len(groups) // 2 :])
 
 
-class SetAside(Generic[P]):
+class Quarantine(Generic[P]):
     """Plan without the jobs that no decision can be made with, and remember which these are, why, and as what they failed.
 
-    propose: asks for a decision without some jobs, and among some. A job is taken up again when it is not what it
-    was. A search takes many decisions, each as long as one of all jobs: whoever drives it leaves time for everything else in
-    between.
+    propose: asks for a decision without some jobs, and among some. A job is released when it is not what it was. A search takes
+    many decisions, each as long as one of all jobs: whoever drives it leaves time for everything else in between.
     """
 
     def __init__(
@@ -111,15 +110,15 @@ class SetAside(Generic[P]):
         self._propose = propose
         self._tracker = tracker
         self._profiles = profiles
-        self._left_out: dict[str, tuple[object, str]] = {}
+        self._jobs: dict[str, tuple[object, str]] = {}
         self._search: _Searched | None = None
         self._limited = LimitedLog()
         self._hopeless: AbstractSet[str] = frozenset()  # jobs among which no culprit was found
 
     @property
     def reasons(self) -> Mapping[str, str]:
-        """Why each job is left out, by its key."""
-        return {key: reason for key, (_, reason) in self._left_out.items()}
+        """Why each job is quarantined, by its key."""
+        return {key: reason for key, (_, reason) in self._jobs.items()}
 
     @property
     def is_searching(self) -> bool:
@@ -127,12 +126,12 @@ class SetAside(Generic[P]):
         return self._search is not None
 
     async def propose(self) -> P:
-        """Return a decision with all jobs but those left out; a failed one begins a search for others."""
+        """Return a decision with all jobs but the quarantined ones; a failed one begins a search for others."""
         running = {trial.key: trial for trial in self._tracker.running}
-        self._left_out = {
-            key: known for key, known in self._left_out.items() if key in running and self._signature(running[key]) == known[0]
+        self._jobs = {
+            key: known for key, known in self._jobs.items() if key in running and self._signature(running[key]) == known[0]
         }
-        proposal = await self._propose(frozenset(self._left_out), None)
+        proposal = await self._propose(frozenset(self._jobs), None)
         asked = proposal.asked
         if not proposal.failed:
             self._search = None
@@ -146,7 +145,7 @@ class SetAside(Generic[P]):
         return proposal
 
     async def search(self) -> None:
-        """Ask once more; at the search's end, leave out what it has found: then a decision is to be asked for again."""
+        """Ask once more; at the search's end, quarantine what it has found: then a decision is to be asked for again."""
         search = self._search
         if search is None:
             return
@@ -162,14 +161,14 @@ class SetAside(Generic[P]):
         except StopIteration as end:
             self._search = None
             self._hopeless = frozenset() if end.value is None or end.value else search.asked
-            self._leave_out(end.value or frozenset(), search)
+            self._add(end.value or frozenset(), search)
 
-    def _leave_out(self, found: frozenset[str], search: "_Searched") -> None:
+    def _add(self, found: frozenset[str], search: "_Searched") -> None:
         running = {trial.key: trial for trial in self._tracker.running}
         for key in sorted(found & running.keys()):
             error = shortened(search.errors.get(frozenset({key}), search.error))
-            self._limited.error("set aside: no decision can be made with it", None, key, trial=key, reason=error)
-            self._left_out[key] = self._signature(running[key]), error
+            self._limited.error("quarantined: no decision can be made with it", None, key, trial=key, reason=error)
+            self._jobs[key] = self._signature(running[key]), error
 
     def _signature(self, trial: TrialRecord) -> object:
         """Return what decisions on a trial are made of, but for its progress."""

@@ -18,7 +18,7 @@ from beamer.studies.model import Profile, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
 from beamer.units import frame_bytes
 from controller.http.responses import plan_response, trial_response
-from controller.network.set_aside import MAX_TRIES, Group, culprits
+from controller.network.quarantine import MAX_TRIES, Group, culprits
 from controller.runtime import Runtime
 from controller.settings import Settings
 from tests.support.served_controller import made_runtime
@@ -141,7 +141,7 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_one_that_breaks_decisions_is_set_aside_and_all_others_are_planned(tmp_path: Path) -> None:
+def test_one_that_breaks_decisions_is_quarantined_and_all_others_are_planned(tmp_path: Path) -> None:
     good = {f"{study}/{name}" for study in ("x", "y") for name in "abcd"}
 
     async def begin(runtime: Runtime) -> None:
@@ -153,33 +153,33 @@ def test_one_that_breaks_decisions_is_set_aside_and_all_others_are_planned(tmp_p
         for event in started("y", "bad", POISONED):
             runtime.record(event)
         await until(lambda: runtime.plan.jobs.keys() == good)
-        assert dict(runtime.set_aside.reasons) == {"y/bad": "ZeroDivisionError: a policy's defect"}
-        assert plan_response(runtime)["set_aside"] == {"y/bad": "ZeroDivisionError: a policy's defect"}
+        assert dict(runtime.quarantine.reasons) == {"y/bad": "ZeroDivisionError: a policy's defect"}
+        assert plan_response(runtime)["quarantined"] == {"y/bad": "ZeroDivisionError: a policy's defect"}
         trial = trial_response(runtime, "y", None, "bad")
-        assert (trial["class"], trial["set_aside"]) == (None, "ZeroDivisionError: a policy's defect")
-        assert trial_response(runtime, "y", None, "a")["set_aside"] is None
+        assert (trial["class"], trial["quarantined"]) == (None, "ZeroDivisionError: a policy's defect")
+        assert trial_response(runtime, "y", None, "a")["quarantined"] is None
         for event in started("x", "late"):
             runtime.record(event)
         await until(lambda: runtime.plan.jobs.keys() == good | {"x/late"})
 
     async def go_on(runtime: Runtime) -> None:
         assert runtime.plan.jobs.keys() == good | {"x/late"}
-        await until(lambda: runtime.set_aside.reasons.keys() == {"y/bad"})
+        await until(lambda: runtime.quarantine.reasons.keys() == {"y/bad"})
         assert runtime.plan.jobs.keys() == good | {"x/late"}
         runtime.record(started("y", "bad", attempt="two")[1])
         await until(lambda: "y/bad" in runtime.plan.jobs)
-        assert not runtime.set_aside.reasons
+        assert not runtime.quarantine.reasons
         runtime.record(started("y", "bad", POISONED, "three")[1])
         await until(lambda: "y/bad" not in runtime.plan.jobs)
         runtime.record(TrialEnded(1.0, "y/bad", TrialStatus.KILLED))
-        await until(lambda: not runtime.set_aside.reasons)
+        await until(lambda: not runtime.quarantine.reasons)
 
     scene(tmp_path, begin)
     scene(tmp_path, go_on)
 
 
 @pytest.mark.parametrize("late", ["bad", "good"])
-def test_what_starts_while_a_decision_is_prepared_makes_no_other_job_set_aside(tmp_path: Path, late: str) -> None:
+def test_what_starts_while_a_decision_is_prepared_has_no_other_job_quarantined(tmp_path: Path, late: str) -> None:
     """late: which starts then; the bad one may end before it is found."""
     good = {f"{study}/{name}" for study in "wxyz" for name in "abc"}
     of_late = started("w", "bad", POISONED) if late == "bad" else started("z", "late")
@@ -202,7 +202,7 @@ def test_what_starts_while_a_decision_is_prepared_makes_no_other_job_set_aside(t
         if late == "good":
             for event in started("w", "bad", POISONED):
                 runtime.record(event)
-        await until(lambda: runtime.set_aside.reasons.keys() == {"w/bad"} and good <= runtime.plan.jobs.keys())
+        await until(lambda: runtime.quarantine.reasons.keys() == {"w/bad"} and good <= runtime.plan.jobs.keys())
 
     scene(tmp_path, play)
 
@@ -226,7 +226,7 @@ def test_a_policy_that_always_fails_is_not_asked_about_the_same_jobs_again_and_a
             runtime.record(StudyRegistered(1.0, "x", weight=float(weight), barriers=False))
             await until(lambda: len(asked) > before + weight - 2)  # noqa: B023  # awaited at once
         assert len(asked) <= before + 2 * 10
-        assert not runtime.set_aside.reasons
+        assert not runtime.quarantine.reasons
 
     scene(tmp_path, play, Broken())
 
@@ -246,7 +246,7 @@ def test_the_search_leaves_time_for_everything_else_between_decisions(tmp_path: 
                 runtime.record(event)
         in_a_turn = [0]
         before = len(asked)
-        while not runtime.set_aside.reasons:
+        while not runtime.quarantine.reasons:
             await asyncio.sleep(0)
             in_a_turn.append(len(asked) - before)
             before = len(asked)
