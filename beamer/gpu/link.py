@@ -74,7 +74,7 @@ class EngineLink:
 
     urls: of the controllers, separated by commas, http or https. study, run: of the search. nodes: all that the engine can
     start processes on. environment: that holds token and certificates, as of `beamer.client.Client`. acted_upon: what has been
-    decided to be carried out last. left_out: reports that were longer than the controller takes. Raises `InputError`.
+    decided to be carried out last. Raises `InputError`.
     """
 
     def __init__(self, urls: str, study: str, run: str, nodes: Sequence[Node], environment: Mapping[str, str]) -> None:
@@ -84,7 +84,6 @@ class EngineLink:
         self._tls = trust(environment.get(CA_VARIABLE) or None) if any(url.startswith("wss:") for url in self._urls) else None
         self.acted_upon: ReceivedAssignment | None = None
         self._hello = EngineHello(run=run, nodes=tuple(nodes), limits=EngineLimits(message_bytes=MAX_MESSAGE_BYTES))
-        self.left_out = 0
         self._takes: SearchLimits | None = None
         self._said = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)
         self._changed = threading.Condition()
@@ -281,7 +280,6 @@ class EngineLink:
                 if kind not in _REPORTS:
                     self._refuse(too_much)
                     return None
-                self.left_out += 1
                 self._sent += 1
                 if self._said.take("left out", kind):
                     log.warning("a report is left out, and so is each further one that is as long: %s", too_much)

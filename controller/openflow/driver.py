@@ -37,8 +37,9 @@ SERVE_AGAIN_S = 1.0  # Open vSwitch waits as long before it connects again; ever
 # The same kind of end with a peer is logged again after so long: often enough for readers of the log while it goes on.
 LOG_AGAIN_S = 600.0
 MAX_LOGGED = 256  # So many peers of a kind are logged in that time: each further one takes an address of its own.
-# A host's edge switch has so many rules for it: 8 jobs with 120 peers each, 2 connections and 3 pair rules per peer.
-HOST_RULES = 5120
+# A host's edge switch has so many rules for it: of 8 jobs with 128 peers each, for each peer 2 of connections and those of the
+# bands MARKED, PAIR and ACKNOWLEDGE.
+HOST_RULES = 8 * 128 * (2 + 3)
 
 log = structlog.get_logger("beamer-controller")
 

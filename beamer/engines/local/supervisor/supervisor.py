@@ -322,13 +322,13 @@ class Supervisor:
 
     def _take_event(self, rank: ranks.Rank, descriptor: int) -> None:
         """Take in that a rank has written to a pipe, or has ended."""
-        if descriptor in rank.pipes:
-            if self._watch:
-                self._watch.hear(time.monotonic())
-            self._read(rank, descriptor)
-            self._fail_if_slow()
-        elif descriptor == rank.pidfd:  # Any other descriptor is a pipe that was read to its end just before.
+        if descriptor == rank.pidfd:
             self._exited(rank)
+            return
+        if self._watch:
+            self._watch.hear(time.monotonic())
+        self._read(rank, descriptor)
+        self._fail_if_slow()
 
     def _read(self, rank: ranks.Rank, pipe: int) -> None:
         if not rank.read(pipe, self._take_line, self._files.output, self._read_until_s):
