@@ -8,7 +8,7 @@ AGENT_PING_S = 5.0  # A dead agent is noticed after so long, and given up after 
 UNCOUNT = "beamer.uncount"
 """The key in a WebSocket's `state` of what takes its connection out of the server's count."""
 PEER_CERTIFICATE = "beamer.certificate"
-"""The key in a WebSocket's `state` of the certificate that its peer has shown; absent without TLS."""
+"""The key in a WebSocket's `state` of what returns the certificate that its peer has shown, None without TLS."""
 
 REFUSED = 1008  # policy violation: what the agent sent cannot be accepted (RFC 6455, 7.4.1)
 FAILED = 1011  # an unexpected condition: a defect of the controller

@@ -108,7 +108,7 @@ def _check_agent(connection: HTTPConnection) -> None:
     name = connection.path_params["name"]
     expected = f"the certificate of agent {name!r}"
     try:
-        certified = agent_of(connection.scope.get("state", {}).get(PEER_CERTIFICATE))
+        certified = agent_of(connection.scope["state"][PEER_CERTIFICATE]())
     except InputError as error:
         raise DeniedError(HTTPStatus.UNAUTHORIZED, "certificate", f"agent {name!r}: {error}", expected) from error
     if certified != name:

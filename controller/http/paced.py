@@ -1,6 +1,7 @@
 """A connection whose peer gets no more of the event loop and of the memory than its share, whatever protocol it speaks.
 
-    transport -> up to one reading of it kept -> a piece in each turn of the loop -> the protocol's own
+    transport -> counted, or closed at once
+              -> up to one reading of it kept -> a piece in each turn of the loop -> the protocol's own
               <- nothing is read while the peer does not take what was written, and none waits for that after closing
 
 A parser takes in all of what it is given in one turn: of chunks, frames and pings of a few bytes each, asyncio reads so many at
@@ -11,6 +12,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from controller.http.connections import OpenConnections
+
 PIECE_BYTES = 4096  # Parsing so much of the most costly input, chunks of one byte, takes some 10 ms.
 SLICE_S = 0.01  # A peer that keeps sending gets half of the loop's time after so much parsing.
 FLUSH_S = 10.0  # After closing, the peer has so long to take what was written: as long as for an answer.
@@ -19,12 +22,17 @@ FLUSH_S = 10.0  # After closing, the peer has so long to take what was written: 
 class PacedConnection(asyncio.Transport, asyncio.Protocol):
     """The transport of a protocol, and the protocol of a transport.
 
-    make: returns the protocol, which may set another one later. flush_s: how long a closed connection waits for its peer.
+    make: returns the protocol, given the connection; it may set another one later. count: counts the connection until its end,
+    or `uncount`. flush_s: how long a closed connection waits for its peer.
     """
 
-    def __init__(self, make: Callable[[], asyncio.Protocol], flush_s: float = FLUSH_S) -> None:
+    def __init__(
+        self, make: "Callable[[PacedConnection], asyncio.Protocol]", count: OpenConnections, flush_s: float = FLUSH_S
+    ) -> None:
         super().__init__()
-        self._protocol = make()
+        self._protocol = make(self)
+        self._count = count
+        self._counted: str | None = None  # The peer's address, while the connection is counted.
         self._flush_s = flush_s
         self._kept = bytearray()
         # `_paused`: the protocol asked for it. `_unread`: the peer does not take what was written.
@@ -35,10 +43,16 @@ class PacedConnection(asyncio.Transport, asyncio.Protocol):
         self._lost = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Hand the connection on."""
+        """Hand the connection on, if there may be another one."""
         self._loop = asyncio.get_running_loop()
         self._transport = transport
-        self._protocol.connection_made(self)
+        address = str((transport.get_extra_info("peername") or ("",))[0])
+        if self._count.admit(address):
+            self._counted = address
+            self._protocol.connection_made(self)
+        else:
+            self._protocol = asyncio.Protocol()
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Keep what has come, and begin with it."""
@@ -69,7 +83,15 @@ class PacedConnection(asyncio.Transport, asyncio.Protocol):
             if handle:
                 handle.cancel()
         self._kept.clear()
-        self._protocol.connection_lost(exc)
+        self.uncount()
+        protocol, self._protocol = self._protocol, asyncio.Protocol()
+        protocol.connection_lost(exc)
+
+    def uncount(self) -> None:
+        """Count it no more."""
+        if self._counted is not None:
+            self._count.leave(self._counted)
+            self._counted = None
 
     def _take_piece(self) -> None:
         self._turn = None

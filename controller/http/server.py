@@ -7,6 +7,20 @@
              -> answer taken off within `request_s` -> idle or closed
 
 An agent's WebSocket leaves the count once the hub of agents, which has one of each name, serves it.
+
+Connections are counted, paced and encrypted by protocols of asyncio in front of uvicorn's. It has no option for the rest, for
+which methods of its own are overridden here:
+
+    H11Protocol               data_received, on_response_complete   bound the time of a request and of its answer
+                              send_400_response                     has the form of every refusal, and may come within an answer
+    WebSocketsSansIOProtocol  data_received                         answers a handshake that cannot be read
+                              handle_cont                           bounds the frames of a message
+                              keepalive_timeout                     waits for a pong that is behind what is not read yet
+    Server                    capture_signals                       leaves signals to the loop
+                              startup                               lets many connections wait in the kernel
+
+So pyproject.toml allows one minor version of uvicorn. `tests/unit/controller/http/test_uvicorn.py` fails where another one has
+changed what these methods rely on.
 """
 
 import asyncio
@@ -74,24 +88,18 @@ class _Config(uvicorn.Config):
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's connection, counted, and aborted when a request or its answer takes too long."""
+    """uvicorn's connection, aborted when a request or its answer takes too long."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        config = cast(_Config, self.config)
-        self._open, self._request_s = config.open_connections, config.request_s
-        self._address = self.client[0] if self.client else ""
-        self._counted = self._open.admit(self._address)
+        self._request_s = cast(_Config, self.config).request_s
         self._phase: str | None = None
         self._timer: asyncio.TimerHandle | None = None
-        if self._counted:
-            self._watch()
-        else:
-            transport.abort()
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._leave()
+        self._watch()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -101,10 +109,6 @@ class _Protocol(H11Protocol):
         super().on_response_complete()
         self._watch()
 
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._leave()
-        super().handle_websocket_upgrade(event)
-
     def send_400_response(self, msg: str) -> None:
         headers, body = _bad_request(msg, "one HTTP/1.1 request after the other, with short headers")
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # no answer has begun
@@ -112,19 +116,11 @@ class _Protocol(H11Protocol):
                 self.transport.write(self.conn.send(sent) or b"")
         self.transport.close()
 
-    def _leave(self) -> None:
-        if self._counted:
-            self._counted = False
-            self._open.leave(self._address)
-        if self._timer:
-            self._timer.cancel()
-
     def _watch(self) -> None:
         """Give a request, and then its answer, their time; between requests uvicorn's own time-out holds."""
-        if not self._counted:
-            return
         arriving = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-        phase = None if self.timeout_keep_alive_task else "request" if arriving else "answer"
+        is_over = self.transport.get_protocol() is not self  # The connection is lost, or a WebSocket's.
+        phase = None if is_over or self.timeout_keep_alive_task else "request" if arriving else "answer"
         if phase != self._phase:
             if self._timer:
                 self._timer.cancel()
@@ -143,10 +139,14 @@ def _bad_request(message: str, expected: str) -> tuple[list[tuple[bytes, bytes]]
     return headers, body
 
 
-def _accepted(config: _Config, server_state: ServerState, **more: Any) -> asyncio.Protocol:
+def _accepted(config: _Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> asyncio.Protocol:
     """Return the protocol of a connection that has just been accepted. more: what uvicorn gives its own beside."""
-    protocol = partial(_Protocol, config=config, server_state=server_state, **more)
-    make = partial(PacedConnection, protocol, config.request_s)
+
+    def protocol(connection: PacedConnection) -> asyncio.Protocol:
+        state = {UNCOUNT: connection.uncount, PEER_CERTIFICATE: partial(connection.get_extra_info, "peercert")}
+        return _Protocol(config=config, server_state=server_state, app_state=app_state | state, **more)
+
+    make = partial(PacedConnection, protocol, config.open_connections, config.request_s)
     if config.tls is None:
         return make()
     tasks, failed = server_state.tasks, config.log_failed_handshake
@@ -154,18 +154,11 @@ def _accepted(config: _Config, server_state: ServerState, **more: Any) -> asynci
 
 
 class _WebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, counted until the application takes it out of the count, or it ends."""
+    """uvicorn's WebSocket, whose peer can hold no more than it is granted."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.close_timeout = _CLOSE_S
-        self._open = cast(_Config, self.config).open_connections
-        self._address = self.client[0] if self.client else ""
-        self._counted = self._open.admit(self._address)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._uncount()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -192,18 +185,6 @@ class _WebSocket(WebSocketsSansIOProtocol):
         # The answer to a ping waits behind what is not read yet, at the rate that is granted to the peer.
         self.pong_timer = self.pending_ping_payload = None
         self.schedule_ping()
-
-    async def run_asgi(self) -> None:
-        state = cast(dict[str, Any], self.scope)["state"]
-        state[UNCOUNT] = self._uncount
-        if self.scheme == "wss":
-            state[PEER_CERTIFICATE] = self.transport.get_extra_info("peercert")
-        await super().run_asgi()
-
-    def _uncount(self) -> None:
-        if self._counted:
-            self._counted = False
-            self._open.leave(self._address)
 
 
 class HttpServer(uvicorn.Server):

@@ -8,19 +8,10 @@ asyncio would make uvicorn's protocol only afterwards: a peer that says nothing 
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+
+from controller.http.connections import OpenConnections
 
 SHUTDOWN_S = 2.0  # The peer has so long for its part in closing, which need not come.
-
-
-class ConnectionCount(Protocol):
-    """Counts connections by address."""
-
-    def admit(self, address: str) -> bool:
-        """Count a connection and return True, or False if there are as many as may be."""
-
-    def leave(self, address: str) -> None:
-        """Count a connection no more."""
 
 
 class TlsHandshake(asyncio.Protocol):
@@ -34,7 +25,7 @@ class TlsHandshake(asyncio.Protocol):
         self,
         context: ssl.SSLContext,
         within_s: float,
-        count: ConnectionCount,
+        count: OpenConnections,
         make: Callable[[], asyncio.Protocol],
         tasks: "set[asyncio.Task[None]]",
         failed: Callable[[str, str], None],

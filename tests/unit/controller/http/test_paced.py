@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from beamer.log_limit import LogLimit
+from controller.http.connections import OpenConnections
 from controller.http.paced import PIECE_BYTES, SLICE_S, PacedConnection
 from controller.limits import Limits
 from tests.support.served_controller import PATIENCE_S, Served, served
@@ -66,8 +68,11 @@ class Wire(asyncio.Transport):
         self.ends.append("abort")
 
 
-def joined(recorder: Recorder, flush_s: float = 10.0) -> tuple[PacedConnection, Wire]:
-    paced, wire = PacedConnection(lambda: recorder, flush_s), Wire()
+def joined(recorder: Recorder, flush_s: float = 10.0, count: OpenConnections | None = None) -> tuple[PacedConnection, Wire]:
+    paced, wire = (
+        PacedConnection(lambda connection: recorder, count or OpenConnections(1, 1, LogLimit(1, 1.0)), flush_s),
+        Wire(),
+    )
     paced.connection_made(wire)
     return paced, wire
 
@@ -144,6 +149,24 @@ def test_what_a_protocol_does_not_want_yet_is_kept() -> None:
         await asyncio.sleep(0)
         assert recorder.seen == [b"kept"]
         await reads_on(wire)
+
+    play(scene())
+
+
+def test_a_surplus_connection_is_closed_at_once_and_its_protocol_hears_nothing() -> None:
+    async def scene() -> None:
+        count = OpenConnections(1, 1, LogLimit(1, 1.0))
+        counted, surplus = Recorder(), Recorder()
+        paced, wire = joined(counted, count=count)
+        late, closed = joined(surplus, count=count)
+        assert (wire.ends, closed.ends) == ([], ["abort"])
+        late.data_received(b"too late")
+        late.connection_lost(None)
+        assert (surplus.seen, count.total) == ([], 1)
+        paced.uncount()
+        assert count.total == 0
+        paced.connection_lost(None)
+        assert (counted.seen, count.total) == (["lost"], 0)
 
     play(scene())
 
