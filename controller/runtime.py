@@ -38,7 +38,7 @@ from controller.network.targets import TargetBuilder
 from controller.network.unmatched import UnmatchedBytes
 from controller.openflow.reports import PairCount, SwitchEvent
 from controller.ownership import Ownership
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 
 CLASSES_S = 1.0  # Trials wait at most so long for their classes before they are started.
 _LOOK_S = 0.005  # So long passes between two checks whether the classes are installed.
@@ -56,7 +56,7 @@ class Runtime:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ControllerSettings,
         recovered: Recovered,
         batches: Batches,
         make_switches: Callable[[Callable[[SwitchEvent], None]], Switches],

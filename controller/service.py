@@ -26,7 +26,7 @@ from controller.journal.replay import resume
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent
 from controller.runtime import Runtime
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 from controller.warm_up import warm_up
 
 WAIT_SHOWN_S = 5.0  # So long passes between lines that say what is waited for.
@@ -39,7 +39,7 @@ log = structlog.get_logger("beamer-controller")
 class Service:
     """A controller's process."""
 
-    settings: Settings
+    settings: ControllerSettings
     """What it is asked to do."""
     journal: str
     """The URL of its journal."""
@@ -86,7 +86,7 @@ async def _first(task: asyncio.Task[None], *events: asyncio.Event) -> None:
         one.cancel()
 
 
-async def _prepare(settings: Settings) -> None:
+async def _prepare(settings: ControllerSettings) -> None:
     """Make a first decision, which compiles what is not compiled yet, so that those of jobs take milliseconds."""
     loop = asyncio.get_running_loop()
     began_s, compiled_s = loop.time(), COMPILATION.seconds
@@ -136,7 +136,7 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
         await runtime.stop()
 
 
-def _resumed(settings: Settings, led: Lead, driver: SwitchDriver, lost: asyncio.Future[None]) -> Runtime:
+def _resumed(settings: ControllerSettings, led: Lead, driver: SwitchDriver, lost: asyncio.Future[None]) -> Runtime:
     """Return a controller that goes on where its journal ends. lost: fails when it leads no more."""
     if (ahead_s := led.recovered.tracker.now_s - time.time()) > CLOCK_OFF_S:
         consequence = "events go on from the journal's time, tokens expire by the clock's"

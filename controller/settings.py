@@ -14,7 +14,7 @@ from controller.liveness.watch import WatchOptions
 
 
 @dataclass(frozen=True)
-class Settings:
+class ControllerSettings:
     """What a controller decides on, by which policies, and within which bounds."""
 
     fabric: Fabric

@@ -28,7 +28,7 @@ from controller.identity.credentials import check_exposure, read_credentials
 from controller.limits import Limits, read_limits
 from controller.liveness.watch import GRACE_S, SILENCE_S, WatchOptions
 from controller.service import Service, serve_until_stopped
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 
 
 def serve(
@@ -86,7 +86,7 @@ def serve(
     if decides is not None:
         decides = network_aware(decides, network, parts)
     most = Limits() if limits is None else read_limits(limits)
-    settings = Settings(network, chosen, queues, carried_out, decides, seed, WatchOptions(grace, silence), most)
+    settings = ControllerSettings(network, chosen, queues, carried_out, decides, seed, WatchOptions(grace, silence), most)
     credentials = read_credentials(tls_cert, tls_key, tls_ca, token_key)
     if not insecure:
         check_exposure(http, openflow, credentials)

@@ -57,7 +57,7 @@ from controller.gpu.engines import EngineHub, SessionFacts
 from controller.gpu.nodes import check_declared, up
 from controller.journal.replay import Recovered
 from controller.limited_log import LimitedLog
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 
 COALESCE_S = 0.002  # events of one burst make one decision
 REPORTS_S = 0.05  # reports alone call for a decision no more often than this
@@ -86,7 +86,7 @@ class GpuLevel:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ControllerSettings,
         policy: GpuPolicy[Any],
         known: Recovered,
         record: Callable[[Event], bool],

@@ -31,7 +31,7 @@ from controller.network.delivery import Delivery
 from controller.network.installation import LATENCY_SAMPLES
 from controller.network.quarantine import Quarantine
 from controller.network.targets import TargetBuilder
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 
 COALESCE_S = 0.002  # events of one burst make one decision
 RETRY_S = 1.0  # A decision is made again so long after the journal could not be written.
@@ -78,7 +78,7 @@ class Planner:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ControllerSettings,
         known: Recovered,
         builder: TargetBuilder,
         delivery: Delivery,

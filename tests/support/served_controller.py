@@ -27,7 +27,7 @@ from controller.network.delivery import Switches
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.runtime import Runtime
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 
 PATIENCE_S = 30.0  # for what must come; nothing is measured by it
 
@@ -122,7 +122,7 @@ def signed(authority: Authority, name: str, *uris: str, dns: str = "", valid_s: 
 
 
 def made_runtime(
-    settings: Settings,
+    settings: ControllerSettings,
     journal: Journal,
     make_switches: Callable[[Callable[[SwitchEvent], None]], Switches] | None = None,
     clock: SteadyClock | None = None,
@@ -152,7 +152,7 @@ def served(
 
     async def serve() -> None:
         gpu = None if gpus is None else gpu_policy(gpus)
-        settings = Settings(fabric, network_policy(policy), gpu_policy=gpu, limits=limits)
+        settings = ControllerSettings(fabric, network_policy(policy), gpu_policy=gpu, limits=limits)
         runtime = made_runtime(settings, Journal(f"sqlite:///{journal}"))
         await runtime.start()
         server = http_server(create_app(runtime, credentials), limits, limits.connections, credentials.http)

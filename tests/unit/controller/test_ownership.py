@@ -16,7 +16,7 @@ from beamer.studies.model import Profile, Worker
 from controller.limited_log import LINES_AN_HOUR
 from controller.openflow.reports import SwitchConnected, SwitchLost
 from controller.runtime import Runtime
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 from tests.support.served_controller import made_runtime
 from topologies.single import build
 
@@ -30,7 +30,7 @@ OWN = Connection("m/t", 0, A.ip, 4000, B.ip, 5000)
 def scene(path: Path, play: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         journal = Journal(f"sqlite:///{path / 'journal.db'}")
-        runtime = made_runtime(Settings(FABRIC, network_policy("fifo")), journal)
+        runtime = made_runtime(ControllerSettings(FABRIC, network_policy("fifo")), journal)
         await runtime.start()
         runtime.record(StudyRegistered(1.0, "m"))
         runtime.record(TrialRegistered(1.0, "m", "t"))

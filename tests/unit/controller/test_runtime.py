@@ -36,7 +36,7 @@ from beamer.studies.events import (
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Process, Profile, TrialStatus, Worker
 from controller.liveness.watch import WatchOptions
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 from tests.support.served_controller import SwitchesInMemory, made_runtime
 from topologies.dumbbell import build
 
@@ -73,7 +73,7 @@ class Desk:
             return self.switches
 
         policy, watch = policy or network_policy("fifo"), watch or WatchOptions()
-        settings = Settings(fabric, policy, queues, mode, gpus, watch=watch, snapshot_events=snapshot_events)
+        settings = ControllerSettings(fabric, policy, queues, mode, gpus, watch=watch, snapshot_events=snapshot_events)
         self.runtime = made_runtime(settings, Journal(self.journal_url), drive, SteadyClock(self.clock, self.clock))
         self.recorded: list[Event] = []
         put = self.runtime.batches.put

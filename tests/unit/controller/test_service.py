@@ -19,12 +19,12 @@ from controller import service as module
 from controller.http.standby import ReplaceableApplication
 from controller.identity.credentials import Credentials
 from controller.service import Service
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 from tests.support import plain_http
 from topologies.single import build
 
 FABRIC = build(hosts=2)
-SETTINGS = Settings(FABRIC, network_policy("beamer"), mode=plan_mode("classes"))
+SETTINGS = ControllerSettings(FABRIC, network_policy("beamer"), mode=plan_mode("classes"))
 
 
 def service() -> Service:

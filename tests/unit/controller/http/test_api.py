@@ -15,7 +15,7 @@ from beamer.studies.model import Process
 from controller.http.api import create_app
 from controller.liveness.watch import WatchOptions
 from controller.openflow.reports import PairCount
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 from tests.support.served_controller import SwitchesInMemory, made_runtime
 from topologies.single import build
 
@@ -41,7 +41,7 @@ class Api:
         journal = Journal(f"sqlite:///{path / 'journal.db'}")
         self.now = 100.0
         clock = SteadyClock(lambda: self.now, lambda: self.now)
-        self.runtime = made_runtime(Settings(FABRIC, network_policy("beamer"), watch=watch), journal, drive, clock)
+        self.runtime = made_runtime(ControllerSettings(FABRIC, network_policy("beamer"), watch=watch), journal, drive, clock)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(create_app(self.runtime)), base_url="http://beamer")
 
     async def put(self, path: str, body: object = None) -> httpx.Response:

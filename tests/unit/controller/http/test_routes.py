@@ -13,7 +13,7 @@ from beamer.network.policies import network_policy
 from beamer.studies.journal.store import Journal
 from controller.http.api import create_app
 from controller.http.routes import PlainRoute
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 from tests.support.served_controller import made_runtime
 from tests.unit.controller.http.test_api import ATTEMPT, DECLARED, FABRIC, PLACED, STAGE, STUDY, TRIAL
 
@@ -65,7 +65,7 @@ async def answers(path: Path) -> list[tuple[int, bytes, str]]:
     path.mkdir()
     journal = Journal(f"sqlite:///{path / 'journal.db'}")
     clock = SteadyClock(lambda: 100.0, lambda: 100.0)
-    runtime = made_runtime(Settings(FABRIC, network_policy("beamer")), journal, clock=clock)
+    runtime = made_runtime(ControllerSettings(FABRIC, network_policy("beamer")), journal, clock=clock)
     await runtime.start()
     given = []
     transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
@@ -124,7 +124,9 @@ def test_what_is_refused_is_named(
     tmp_path: Path, path: str, content: bytes | None, headers: dict[str, str], field: str, said: str
 ) -> None:
     async def refusal() -> tuple[int, dict[str, str]]:
-        runtime = made_runtime(Settings(FABRIC, network_policy("fifo")), Journal(f"sqlite:///{tmp_path / 'journal.db'}"))
+        runtime = made_runtime(
+            ControllerSettings(FABRIC, network_policy("fifo")), Journal(f"sqlite:///{tmp_path / 'journal.db'}")
+        )
         transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://beamer") as client:
             answer = await client.put(path, content=content, headers=headers)

@@ -19,7 +19,7 @@ from beamer.studies.journal.store import Journal
 from beamer.studies.records import TrialRecord
 from controller.http.api import create_app
 from controller.runtime import Runtime
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 from tests.support.served_controller import made_runtime
 from topologies.single import build
 
@@ -41,7 +41,7 @@ class Api:
     def controller(self) -> Runtime:
         journal = Journal(f"sqlite:///{self.path / 'journal.db'}")
         clock = SteadyClock(lambda: self.now, lambda: self.now)
-        return made_runtime(Settings(FABRIC, network_policy("sebf")), journal, clock=clock)
+        return made_runtime(ControllerSettings(FABRIC, network_policy("sebf")), journal, clock=clock)
 
     async def put(self, path: str, body: object = None) -> None:
         answer = await self.client.put(path, json=body)

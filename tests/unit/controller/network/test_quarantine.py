@@ -20,7 +20,7 @@ from beamer.units import frame_bytes
 from controller.http.responses import plan_response, trial_response
 from controller.network.quarantine import MAX_TRIES, Group, culprits
 from controller.runtime import Runtime
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 from tests.support.served_controller import made_runtime
 from topologies.single import build
 
@@ -126,7 +126,7 @@ def started(study: str, name: str, profile: Profile = PROFILE, attempt: str = "o
 def scene(path: Path, play: Callable[[Runtime], Coroutine[Any, Any, None]], policy: NetworkPolicy[Any] | None = None) -> None:
     async def run() -> None:
         journal = Journal(f"sqlite:///{path / 'journal.db'}")
-        runtime = made_runtime(Settings(FABRIC, policy or Choosy()), journal)
+        runtime = made_runtime(ControllerSettings(FABRIC, policy or Choosy()), journal)
         await runtime.start()
         try:
             await play(runtime)

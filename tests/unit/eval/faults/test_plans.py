@@ -22,7 +22,7 @@ from beamer.studies.events import (
 from beamer.studies.journal.location import Location, sqlite_url
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, Worker
-from controller.settings import Settings
+from controller.settings import ControllerSettings
 from eval.faults.plans import witnessing
 from eval.faults.site import FABRIC
 from tests.support.served_controller import made_runtime
@@ -41,7 +41,7 @@ def events(name: str) -> list[Event]:
 
 async def lived(journal: Location, policy: str, *taken: Event) -> None:
     """Have a controller live: it decides, takes events in, and is gone before it decides on these."""
-    runtime = made_runtime(Settings(FABRIC, network_policy(policy)), Journal(journal))
+    runtime = made_runtime(ControllerSettings(FABRIC, network_policy(policy)), Journal(journal))
     await runtime.start()
     for event in taken:
         runtime.record(event)
