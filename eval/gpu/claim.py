@@ -22,7 +22,7 @@ from beamer.sim.gpu import Arrival, simulate_gpus
 from eval.config_section import ConfigSection
 from eval.configured_policy import configured_policy
 from eval.gpu.knowledge import Knowledge, knowledge
-from eval.gpu.measured_run import MeasuredRun, TimedGpuPolicy
+from eval.gpu.measured_run import MeasuredGpuRun, TimedGpuPolicy
 
 Figures = Mapping[str, float]
 """A run's, by metric."""
@@ -81,12 +81,12 @@ class GpuContender(ConfigSection):
 
     def simulate(
         self, nodes: Sequence[Node], arrivals: Sequence[Arrival], seed: int, tuner: Tuner | None = None
-    ) -> MeasuredRun:
+    ) -> MeasuredGpuRun:
         """Run jobs under the policy, which is told what it may know of them."""
         told = [replace(one, job=replace(one.job, request=self.told(one.job.request))) for one in arrivals]
         policy = TimedGpuPolicy(self.build())
         run = simulate_gpus(policy, nodes, told, tuner, seed=seed)
-        return MeasuredRun(run.policy, run.jobs, run.end_s, tuple(policy.seconds))
+        return MeasuredGpuRun(run.policy, run.jobs, run.end_s, tuple(policy.seconds))
 
 
 def contenders(policies: Sequence[str | GpuContender]) -> tuple[GpuContender, ...]:

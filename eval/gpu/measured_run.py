@@ -12,7 +12,7 @@ from beamer.sim.gpu import GpuRun
 
 
 @dataclass(frozen=True)
-class MeasuredRun(GpuRun):
+class MeasuredGpuRun(GpuRun):
     """A policy's run. decision_s: wall time of its decisions."""
 
     decision_s: tuple[float, ...] = field(repr=False, default=())

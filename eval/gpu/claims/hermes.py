@@ -29,7 +29,7 @@ from eval.gpu.claim import (
     Results,
     contenders,
 )
-from eval.gpu.measured_run import MeasuredRun
+from eval.gpu.measured_run import MeasuredGpuRun
 from eval.gpu.report import by_cell, by_metric, lines
 from eval.gpu.searches import SYNTHETIC, SearchSpace, Shape, draw, measured_shapes
 
@@ -222,7 +222,7 @@ class HermesClaim(Claim):
         both[0].legend(frameon=False, ncols=2)
 
 
-def _figures(run: MeasuredRun, kinds: dict[str, str], target: float) -> Figures:
+def _figures(run: MeasuredGpuRun, kinds: dict[str, str], target: float) -> Figures:
     reached = [job.reached_s(target) for job in run.jobs if kinds[job.key] == "good"]
     held = sum(job.gpu_s for job in run.jobs)
     return {
