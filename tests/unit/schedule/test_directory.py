@@ -247,7 +247,7 @@ def test_a_search_that_0_1_0_began_with_the_freezer_goes_on_with_the_best_group(
         file.write_text(json.dumps({**written, "content": {**written["content"], "group": "cgroup1"}}))
         known = directory.started_search()
         assert known is not None
-        assert known.group == "auto"
+        assert known.content["group"] == "auto"
         directory.start(search, True)
 
 
