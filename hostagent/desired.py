@@ -12,7 +12,7 @@ from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 from beamer.validation import input_error
 from beamer.versioned_messages import Decoded, decode, is_known
 from hostagent.limits import check_limits, check_shape
-from hostagent.marks.process import Mark
+from hostagent.marks.socket_marks import Mark
 from hostagent.queues.tree import UNREGISTERED, Cap, Tree, cap_ids, caps_of, class_id, port_tree
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from beamer.engines.local.supervisor.store import read_json, take, write_json
 from beamer.errors import InputError
-from beamer.schedule.engines import DEFAULT_ENGINE
+from beamer.schedule.engine_settings import DEFAULT_ENGINE
 from beamer.schedule.file import Search, parse
 from beamer.schedule.template import first_names
 from beamer.studies.journal.location import Location, check_no_secret, shown, sqlite_file, sqlite_url

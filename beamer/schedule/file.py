@@ -21,7 +21,7 @@ from beamer.gpu.limits import RunLimits
 from beamer.gpu.model import Cluster, Job, Node, Request, Stage, check_request
 from beamer.gpu.placement import can_ever_run
 from beamer.network.collectives import check_sizes
-from beamer.schedule.engines import DEFAULT_ENGINE, ENGINES, EngineSettings
+from beamer.schedule.engine_settings import DEFAULT_ENGINE, ENGINES, EngineSettings
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import MAX_STEPS, Rung, check_name, split_key

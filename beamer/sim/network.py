@@ -11,7 +11,7 @@ from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, network_policy
 from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
 from beamer.sim.results import JobResult, RunResult, StageResult
-from beamer.sim.searches import ReactingSearch, SearchResult, SimulatedSearch, SynchronousSearch
+from beamer.sim.running_searches import ReactingSearch, SearchResult, SimulatedSearch, SynchronousSearch
 from beamer.studies.events import AttemptStarted, Event
 from beamer.studies.tracker import Tracker
 from beamer.workloads.scenario import Scenario, dead

@@ -30,7 +30,7 @@ from beamer.network.job import JobSpec
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.snapshot import Snapshot
-from beamer.sim.columns import ColumnsByStudy, RunningColumns, RunningTrial
+from beamer.sim.running_columns import ColumnsByStudy, RunningColumns, RunningTrial
 from beamer.sim.service_order import ServiceOrder
 from beamer.studies.model import split_key
 from beamer.studies.records import AttemptRecord

@@ -11,7 +11,7 @@ from unittest import SkipTest
 
 from beamer.engines.local import LaunchSpec
 from beamer.gpu.engine import Engine
-from beamer.schedule.engines import ENGINES
+from beamer.schedule.engine_settings import ENGINES
 
 Seen = TypeVar("Seen")
 

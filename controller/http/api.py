@@ -38,7 +38,6 @@ from beamer.studies.model import MAX_RANK, EndReason, TrialStatus, trial_key
 from controller.admission import check_admission
 from controller.event_loop.time_slices import TimeSlices
 from controller.http import responses
-from controller.http.answers import answer
 from controller.http.authorization import AGENT, HEALTH, STUDIES, Authorization, DeniedError
 from controller.http.bodies import (
     AttachBody,
@@ -55,7 +54,8 @@ from controller.http.bodies import (
 )
 from controller.http.errors import DOCUMENTED, AsciiResponse, DocumentedAPI, refusal, refused_input
 from controller.http.metrics import exposition
-from controller.http.routes import PlainRoute
+from controller.http.paced_answers import answer
+from controller.http.plain_route import PlainRoute
 from controller.http.runs import check_run, study_event
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
 from controller.identity.tokens import Claims

@@ -5,7 +5,7 @@
     /v1/studies             whoever reads; of all studies, those of the token
     .../{study}/engine      whoever writes to the study
     .../{study}/...         GET: whoever reads the study, else: whoever writes to it
-    all else, by default    whoever reads what concerns all studies
+    all else, by default    GET: whoever reads what concerns all studies, else: an operator
 
 Study and name come from the path that the route has matched, so that what is checked is what is carried out.
 """
@@ -70,13 +70,13 @@ class Authorization:
     def _check_token(self, connection: HTTPConnection, path: str) -> Claims:
         claims = self._claims(connection)
         study = connection.path_params.get("study")
+        reads = connection.scope.get("method") in ("GET", "HEAD")  # An engine's WebSocket has no method.
         if study is not None:
-            reads = connection.scope.get("method") in ("GET", "HEAD")  # An engine's WebSocket has no method.
             action = Permission.READ_STUDY if reads else Permission.WRITE_STUDY
         elif path == STUDIES:
             return claims  # Every role may read some studies, and gets no others.
         else:
-            action = Permission.READ_NETWORK
+            action = Permission.READ_NETWORK if reads else Permission.WRITE_NETWORK
         if not claims.permits(action, study):
             what = action if study is None else f"{action} {study!r}"
             message = f"the {claims.role} of {_of(claims.study)} may not {what}"

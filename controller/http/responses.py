@@ -11,7 +11,7 @@ from beamer.errors import NotFoundError
 from beamer.measures import quantile
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TrialRecord
-from controller.http.answers import Entries
+from controller.http.paced_answers import Entries
 from controller.http.runs import find_run
 from controller.liveness.leases import Unattached
 from controller.openflow.reports import PairCount

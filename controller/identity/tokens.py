@@ -42,6 +42,7 @@ class Permission(StrEnum):
     READ_STUDY = "read the study"
     WRITE_STUDY = "write to the study"
     READ_NETWORK = "read what concerns all studies"
+    WRITE_NETWORK = "change what concerns all studies"
 
 
 ALLOWED = {

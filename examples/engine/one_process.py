@@ -16,7 +16,7 @@ from beamer.engines.local import LaunchSpec
 from beamer.errors import EngineError
 from beamer.gpu.engine import Engine, Observed, Placement, RunState, check_placement
 from beamer.gpu.model import Costs, Node, Report, Speed
-from beamer.schedule.engines import EngineSettings, Launch
+from beamer.schedule.engine_settings import EngineSettings, Launch
 
 TAIL_BYTES = 500  # of what a program that failed has printed, in the reason
 

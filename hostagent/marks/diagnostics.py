@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from beamer.errors import PlatformError
 from beamer.network.connection import FourTuple
-from hostagent.marks.process import Mark
+from hostagent.marks.socket_marks import Mark
 
 _SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20  # the netlink family, and its request
 _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH

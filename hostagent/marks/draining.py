@@ -15,7 +15,7 @@ import socket
 
 from hostagent.marks.diagnostics import SendProgress, send_progress
 from hostagent.marks.holding import hold, may_be_held, release
-from hostagent.marks.process import UNMARKED, Mark, mark, mark_of
+from hostagent.marks.socket_marks import UNMARKED, Mark, mark, mark_of
 from hostagent.marks.timeouts import DRAINING_RTO_MAX_S, bound, restore
 
 STARVED_S = 0.25

@@ -20,7 +20,7 @@ from beamer.network.protocol import LocalWorker, WorkerBytes, WorkerId
 from hostagent.marks.diagnostics import Diagnostics, TcpSocket, bytes_sent
 from hostagent.marks.draining import MAX_DRAINING_S, Drain, begin, let_go
 from hostagent.marks.holding import HOLD_MARK, HoldRule
-from hostagent.marks.process import UNMARKED, Mark, borrow, is_tcp, mark, mark_of, socket_descriptors
+from hostagent.marks.socket_marks import UNMARKED, Mark, borrow, is_tcp, mark, mark_of, socket_descriptors
 from hostagent.queues.tree import is_managed
 from hostagent.workers.members import Member, Place, WorkerProcesses, place_of
 from hostagent.workers.procfs import Procfs

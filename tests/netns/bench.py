@@ -17,7 +17,7 @@ from hostagent.expiry.deadline import QueueDeadline
 from hostagent.expiry.guard import wait_for_guard
 from hostagent.expiry.state import StateDirectory
 from hostagent.marks.diagnostics import Diagnostics
-from hostagent.marks.process import UNMARKED, Mark
+from hostagent.marks.socket_marks import UNMARKED, Mark
 from tests.support.agent_doubles import FakeController, agent_command
 from tests.support.namespaces import Namespace
 

@@ -18,7 +18,7 @@ from beamer.network.codepoints import codepoint
 from beamer.ports import HTTP_PORT
 from hostagent.expiry.state import StateDirectory
 from hostagent.marks.diagnostics import Diagnostics
-from hostagent.marks.process import UNMARKED, Mark
+from hostagent.marks.socket_marks import UNMARKED, Mark
 from tests.netns.bench import end_guard, kill_group, mark_of
 from tests.netns.trainer import STEP_BYTES
 from tests.support.agent_doubles import agent_command

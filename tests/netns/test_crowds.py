@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from controller.limits import Limits
-from hostagent.marks.process import Mark
+from hostagent.marks.socket_marks import Mark
 from tests.netns.cluster import HOSTS, URL, Cluster, End, Trial
 
 pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(900)]

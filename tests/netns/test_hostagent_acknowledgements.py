@@ -12,7 +12,7 @@ import pytest
 
 from beamer.network.codepoints import ACKNOWLEDGEMENT, codepoint
 from hostagent.marks.acknowledgements import Acknowledgements
-from hostagent.marks.process import Mark, mark
+from hostagent.marks.socket_marks import Mark, mark
 from hostagent.queues.tree import class_id
 from tests.netns.bench import PORT, Bench, eventually
 from tests.support.namespaces import Namespace, cabled_namespaces

@@ -16,7 +16,7 @@ import pytest
 from beamer.network.protocol import Connections, Counters, LocalWorker, WorkerId, WorkerLease, Workers
 from beamer.studies.model import Process
 from hostagent.marks.diagnostics import Diagnostics
-from hostagent.marks.process import UNMARKED, Mark
+from hostagent.marks.socket_marks import UNMARKED, Mark
 from hostagent.workers.procfs import Procfs
 from tests.netns.bench import Bench, eventually, mark_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from beamer import entry_points
 from beamer.gpu.engine import Placement
-from beamer.schedule.engines import ENGINES
+from beamer.schedule.engine_settings import ENGINES
 from beamer.testing.engine_harness import RegisteredHarness
 from beamer.testing.engines import ENGINE_CHECKS, EngineCheck
 from tests.support.example_packages import install

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from hostagent.marks.process import borrow, socket_descriptors
+from hostagent.marks.socket_marks import borrow, socket_descriptors
 from topologies.emulation.priority import SWITCHES_NICE, prefer_session
 from topologies.emulation.tools import run
 

@@ -11,8 +11,8 @@ from pyroute2.netlink.exceptions import NetlinkError
 from beamer.errors import BeamerError, InputError, PlatformError
 from beamer.network.protocol import Port
 from hostagent.capabilities import effective_capabilities, missing
-from hostagent.marks import process
-from hostagent.marks.process import borrow, socket_descriptors
+from hostagent.marks import socket_marks
+from hostagent.marks.socket_marks import borrow, socket_descriptors
 from hostagent.queues import htb
 from hostagent.queues.htb import Queues
 from hostagent.queues.tree import port_tree
@@ -104,11 +104,11 @@ def forbidden(*_: Any, **__: Any) -> Any:
 
 def test_a_process_that_cannot_be_reached_names_the_capability_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(process.os, "open", forbidden)
+        patch.setattr(socket_marks.os, "open", forbidden)
         with pytest.raises(PlatformError, match="CAP_DAC_READ_SEARCH"):
             socket_descriptors(os.getpid())
     with monkeypatch.context() as patch:
-        patch.setattr(process.os, "readlink", forbidden)
+        patch.setattr(socket_marks.os, "readlink", forbidden)
         with pytest.raises(PlatformError, match="CAP_SYS_PTRACE"):
             socket_descriptors(os.getpid())
 
@@ -117,7 +117,7 @@ def test_a_process_that_cannot_be_reached_names_the_capability_that_is_missing(m
         def syscall(*_: int) -> int:
             return -1
 
-    monkeypatch.setattr(process, "_libc", Forbidden)
-    monkeypatch.setattr(process.ctypes, "get_errno", lambda: errno.EPERM)
+    monkeypatch.setattr(socket_marks, "_libc", Forbidden)
+    monkeypatch.setattr(socket_marks.ctypes, "get_errno", lambda: errno.EPERM)
     with pytest.raises(PlatformError, match="CAP_SYS_PTRACE"):
         borrow(os.getpid(), 0, 1)

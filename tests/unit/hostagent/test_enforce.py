@@ -12,7 +12,7 @@ from hostagent import enforce as module
 from hostagent.desired import DesiredState, desired_state
 from hostagent.enforce import Enforcer
 from hostagent.expiry.state import StateDirectory
-from hostagent.marks.process import Mark
+from hostagent.marks.socket_marks import Mark
 from hostagent.queues.tree import Tree, class_id
 
 PORTS = tuple(Port(interface=name, rate_bps=20_000_000, classify="mark") for name in ("e0", "e1"))

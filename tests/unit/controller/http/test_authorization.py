@@ -275,6 +275,35 @@ def test_a_denial_comes_before_what_is_in_the_body(controller: Served) -> None:
     assert answer.status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("method", "bearer", "may"),
+    [
+        ("GET", token("*", TokenRole.READER), True),
+        ("PUT", token("*", TokenRole.READER), False),
+        ("POST", token("*", TokenRole.TRAINER), False),
+        ("PUT", OPERATOR, True),
+    ],
+)
+def test_what_concerns_all_studies_is_changed_by_operators_alone(method: str, bearer: str, may: bool) -> None:
+    """No such endpoint exists yet: one that is added is closed to readers."""
+    authorization = Authorization(KEY, certified=False, clock=time.time)
+    asked = HTTPConnection(
+        {
+            "type": "http",
+            "method": method,
+            "route": type("Route", (), {"path": "/v1/drain"})(),
+            "headers": [(b"authorization", f"Bearer {bearer}".encode())],
+            "client": ("10.0.0.1", 1),
+        }
+    )
+    if may:
+        assert asyncio.run(authorization(asked)) is not None
+    else:
+        with pytest.raises(DeniedError, match="may not change what concerns all studies") as denied:
+            asyncio.run(authorization(asked))
+        assert denied.value.status == 403
+
+
 def test_denials_from_many_addresses_fill_no_log(controller: Served, capsys: pytest.CaptureFixture[str]) -> None:
     authorization = Authorization(KEY, certified=False, clock=time.time)
 

@@ -11,7 +11,7 @@ from hostagent.marks import draining as module
 from hostagent.marks.diagnostics import SendProgress
 from hostagent.marks.draining import MAX_DRAINING_S, STARVED_S, Drain, begin, let_go
 from hostagent.marks.holding import hold, is_held
-from hostagent.marks.process import UNMARKED, Mark, mark, mark_of
+from hostagent.marks.socket_marks import UNMARKED, Mark, mark, mark_of
 from hostagent.marks.timeouts import DRAINING_RTO_MAX_S, RTO_MAX_S, bound
 from tests.support.firewall_marks import may_hold
 

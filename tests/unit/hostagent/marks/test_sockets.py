@@ -15,7 +15,7 @@ from hostagent.marks import draining
 from hostagent.marks import sockets as module
 from hostagent.marks.diagnostics import SendProgress
 from hostagent.marks.holding import HoldRule, hold, is_held
-from hostagent.marks.process import UNMARKED, Mark, mark, mark_of
+from hostagent.marks.socket_marks import UNMARKED, Mark, mark, mark_of
 from hostagent.marks.sockets import SocketTable
 from hostagent.queues.tree import class_id
 from hostagent.workers.members import WorkerProcesses

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hostagent.marks import timeouts
-from hostagent.marks.process import UNMARKED, Mark, mark
+from hostagent.marks.socket_marks import UNMARKED, Mark, mark
 from hostagent.marks.timeouts import DRAINING_RTO_MAX_S, RTO_MAX_S, bound, restore
 
 TCP_RTO_MAX_MS = 44

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.types import Message
 
 from controller.event_loop.time_slices import TimeSlices
-from controller.http.answers import PART_CHARACTERS, Entries, answer
+from controller.http.paced_answers import PART_CHARACTERS, Entries, answer
 from tests.support.effort import turns
 
 

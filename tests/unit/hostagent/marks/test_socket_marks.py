@@ -5,7 +5,7 @@ import pytest
 
 from beamer.errors import PlatformError
 from hostagent.marks.diagnostics import bytes_sent
-from hostagent.marks.process import Mark, borrow, is_tcp, mark, socket_descriptors
+from hostagent.marks.socket_marks import Mark, borrow, is_tcp, mark, socket_descriptors
 from hostagent.workers.procfs import Procfs
 
 

@@ -12,7 +12,7 @@ from beamer.clock import SteadyClock
 from beamer.network.policies import network_policy
 from beamer.studies.journal.store import Journal
 from controller.http.api import create_app
-from controller.http.routes import PlainRoute
+from controller.http.plain_route import PlainRoute
 from controller.settings import ControllerSettings
 from tests.support.served_controller import made_runtime
 from tests.unit.controller.http.test_api import ATTEMPT, DECLARED, FABRIC, PLACED, STAGE, STUDY, TRIAL

@@ -13,7 +13,7 @@ from beamer.engines.local.record import Record, load
 from beamer.engines.local.retire import retire
 from beamer.engines.local.supervisor.groups import KINDS
 from beamer.errors import InputError, nearest
-from beamer.schedule.engines import POLL_INTERVAL_S, EngineSettings, Launch, Left, NodeSettings
+from beamer.schedule.engine_settings import POLL_INTERVAL_S, EngineSettings, Launch, Left, NodeSettings
 from beamer.validation import build
 
 REMOTE_POLL_INTERVAL_S = 1.0  # A poll of another machine is an ssh command.

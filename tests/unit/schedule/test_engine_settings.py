@@ -15,9 +15,9 @@ from beamer.errors import InputError
 from beamer.gpu.engine import Engine
 from beamer.gpu.model import Node
 from beamer.schedule.directory import SearchDirectory
-from beamer.schedule.engines import ENGINES, POLL_INTERVAL_S, EngineSettings, Launch
+from beamer.schedule.engine_settings import ENGINES, POLL_INTERVAL_S, EngineSettings, Launch
 from beamer.schedule.file import parse
-from beamer.schedule.local import REMOTE_POLL_INTERVAL_S
+from beamer.schedule.local_settings import REMOTE_POLL_INTERVAL_S
 from tests.support.schedule_inputs import BASE, SEARCH, changed
 
 
@@ -118,7 +118,7 @@ def test_an_engines_settings_are_refused_by_their_names(
     ("name", "message"),
     [
         ("Absent", "expected a class that can be imported"),
-        ("SimulatedCluster", "expected a subclass of beamer.schedule.engines.EngineSettings"),
+        ("SimulatedCluster", "expected a subclass of beamer.schedule.engine_settings.EngineSettings"),
         ("Unopened", r"expected a class that is not abstract \(it does not define open\)"),
     ],
 )
