@@ -15,7 +15,7 @@ import socket
 
 from hostagent.marks.diagnostics import SendProgress, send_progress
 from hostagent.marks.holding import hold, may_be_held, release
-from hostagent.marks.socket_marks import UNMARKED, Mark, mark, mark_of
+from hostagent.marks.socket_marks import Mark, mark, mark_of
 from hostagent.marks.timeouts import DRAINING_RTO_MAX_S, bound, restore
 
 STARVED_S = 0.25
@@ -41,17 +41,17 @@ def begin(sock: socket.socket, wanted: Mark, now_s: float) -> "Drain | None":
     try:
         return Drain(sock, given, wanted, now_s)
     except OSError:
-        let_go(sock)
+        release_drained(sock)
         return None
 
 
-def let_go(sock: socket.socket) -> None:
+def release_drained(sock: socket.socket) -> None:
     """Have a borrowed socket go on that is on its way to a mark, or that another agent has left there."""
     release(sock)
-    if mark_of(sock) == UNMARKED:
-        restore(sock)
-    else:
+    if mark_of(sock).is_managed:
         bound(sock)
+    else:
+        restore(sock)
 
 
 class Drain:
@@ -95,7 +95,7 @@ class Drain:
     def close(self) -> None:
         """Have the connection go on, and let go of the socket."""
         with self._sock:
-            let_go(self._sock)
+            release_drained(self._sock)
 
     def _progress(self) -> SendProgress:
         found = send_progress(self._sock)

@@ -8,8 +8,10 @@ import socket
 from dataclasses import dataclass
 
 from beamer.errors import PlatformError
+from beamer.network.codepoints import CODEPOINTS
 from hostagent.capabilities import DAC_READ_SEARCH, DEPLOYMENT, SYS_PTRACE
 from hostagent.marks import timeouts
+from hostagent.queues.tree import is_managed
 from hostagent.workers.procfs import Procfs
 
 _PIDFD_GETFD = 438
@@ -85,6 +87,11 @@ class Mark:
 
     priority: int
     dscp: int
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether agents give it; others are of the connection's program."""
+        return self.dscp in CODEPOINTS and is_managed(self.priority)
 
 
 UNMARKED = Mark(0, 0)

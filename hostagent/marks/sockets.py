@@ -14,14 +14,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from beamer.errors import PlatformError
-from beamer.network.codepoints import CODEPOINTS
 from beamer.network.connection import Connection
 from beamer.network.protocol import LocalWorker, WorkerBytes, WorkerId
 from hostagent.marks.diagnostics import Diagnostics, TcpSocket, bytes_sent
-from hostagent.marks.draining import MAX_DRAINING_S, Drain, begin, let_go
+from hostagent.marks.draining import MAX_DRAINING_S, Drain, begin, release_drained
 from hostagent.marks.holding import HOLD_MARK, HoldRule
 from hostagent.marks.socket_marks import UNMARKED, Mark, borrow, is_tcp, mark, mark_of, socket_descriptors
-from hostagent.queues.tree import is_managed
 from hostagent.workers.members import Member, Place, WorkerProcesses, place_of
 from hostagent.workers.procfs import Procfs
 
@@ -166,7 +164,7 @@ class SocketTable:
         A socket that cannot be marked is tried again every time. Raises `PlatformError` where the kernel lists no sockets.
         """
         before, self._held = self._held, self._hold()
-        changed = sum(self._let_go(before[inode]) for inode in self._matched.keys() - self._held.keys())
+        changed = sum(self._release_drained(before[inode]) for inode in self._matched.keys() - self._held.keys())
         for inode, matched in list(self._matched.items()):
             if place_of(matched) != place_of(self._held[inode].worker):
                 changed += self._hand_over(inode)
@@ -211,7 +209,7 @@ class SocketTable:
         Its attempts have ended while no agent ran. Raises like `poll`.
         """
         listed = self._diagnostics.tcp_sockets().values()
-        marked = {one.inode for one in listed if _is_managed(one.mark)}
+        marked = {one.inode for one in listed if one.mark.is_managed}
         left = (marked | {one.inode for one in listed if one.firewall_mark == HOLD_MARK}) - self._held.keys()
         unmarked = 0
         for pid in Procfs().inodes() if left else ():
@@ -219,7 +217,7 @@ class SocketTable:
                 for inode, descriptor in socket_descriptors(pid).items():
                     if inode in left and (borrowed := borrow(pid, descriptor, inode)) is not None:
                         with borrowed:
-                            let_go(borrowed)
+                            release_drained(borrowed)
                             unmarked += inode in marked and mark(borrowed, UNMARKED)
         return unmarked
 
@@ -246,7 +244,7 @@ class SocketTable:
         failed = {place_of(self._held[inode].worker): reason for inode, reason in self._failed.items()}
         return failed | self._unreachable | self._processes.refused
 
-    def _let_go(self, held: _Held) -> int:
+    def _release_drained(self, held: _Held) -> int:
         """Unmark a socket that no worker holds any more, if it is still open where it was; return how many had a mark."""
         inode = held.inode
         self._end_drain(inode)
@@ -293,13 +291,13 @@ class SocketTable:
             self._matched[held.inode] = Connection(held.worker.job, held.worker.rank, *observed.ends)
             opened_since = place_of(held.worker) in self._polled
             self._sent[held.inode] = _Sent(0 if opened_since else observed.sent_bytes, observed.sent_bytes)
-            if _is_managed(observed.mark):  # An agent before this one has marked the socket.
+            if observed.mark.is_managed:  # An agent before this one has marked the socket.
                 self._given[held.inode] = observed.mark
             if observed.firewall_mark == HOLD_MARK:  # An agent that was killed while the socket drained has held it.
                 with suppress(PlatformError, OSError):  # A socket that cannot be reached is reported when it is to be marked.
                     if (borrowed := self._borrow(held.inode)) is not None:
                         with borrowed:
-                            let_go(borrowed)
+                            release_drained(borrowed)
         else:
             self._irrelevant.add(held.inode)
 
@@ -373,7 +371,3 @@ class SocketTable:
     def _borrow(self, inode: int) -> socket.socket | None:
         member, descriptor = self._held[inode].holders[0]
         return borrow(member.pid, descriptor, inode, member.start)
-
-
-def _is_managed(found: Mark) -> bool:
-    return found.dscp in CODEPOINTS and is_managed(found.priority)

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 
 import pytest
 
+from beamer.network.codepoints import codepoint
 from hostagent.marks import draining as module
 from hostagent.marks.diagnostics import SendProgress
-from hostagent.marks.draining import MAX_DRAINING_S, STARVED_S, Drain, begin, let_go
+from hostagent.marks.draining import MAX_DRAINING_S, STARVED_S, Drain, begin, release_drained
 from hostagent.marks.holding import hold, is_held
 from hostagent.marks.socket_marks import UNMARKED, Mark, mark, mark_of
-from hostagent.marks.timeouts import DRAINING_RTO_MAX_S, RTO_MAX_S, bound
+from hostagent.marks.timeouts import DRAINING_RTO_MAX_S, RTO_MAX_S, bound, restore
+from hostagent.queues.tree import class_id
 from tests.support.firewall_marks import may_hold
 
 pytestmark = may_hold
 
-OLD, NEW = Mark(5, 43), Mark(1, 11)
+OLD, NEW = Mark(class_id(5), codepoint(5)), Mark(class_id(1), codepoint(1))
+FOREIGN = Mark(6, 46)  # as a program sets it
 TCP_RTO_MAX_MS = 44
 
 
@@ -167,13 +170,15 @@ def test_time_outs_are_shorter_until_the_connection_goes_on(stream: Stream, is_c
     assert longest_s(stream.sender) == RTO_MAX_S
 
 
-@pytest.mark.parametrize("given", [OLD, UNMARKED])
+@pytest.mark.parametrize("given", [OLD, UNMARKED, FOREIGN])
 def test_what_another_agent_has_left_on_its_way_goes_on(stream: Stream, given: Mark) -> None:
     mark(stream.sender, given)
+    if given == FOREIGN:
+        restore(stream.sender)
     before_s = longest_s(stream.sender)
     bound(stream.sender, DRAINING_RTO_MAX_S)
     hold(stream.sender)
-    let_go(stream.sender)
+    release_drained(stream.sender)
     assert not is_held(stream.sender)
     assert longest_s(stream.sender) == before_s
 
