@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,6 +102,8 @@ def _json(line: PrintedLine) -> Mapping[str, Any] | None:
     try:
         try:
             values = json.loads(line.text, object_pairs_hook=_unique)
+        except InputError:
+            raise
         except ValueError:
             values = json.loads(as_json(line.text), object_pairs_hook=_unique)
     except InputError as error:
@@ -113,8 +116,8 @@ def _json(line: PrintedLine) -> Mapping[str, Any] | None:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        ((twice, _),) = counts.most_common(1)
         raise InputError("a line of progress", shortened(json.dumps(twice), MAX_SHOWN), "each key once")
     return values
 
@@ -127,13 +130,19 @@ def _found(text: str, pattern: ProgressPattern) -> Mapping[str, Any] | None:
     for digits in PLACEHOLDERS if is_beyond_digits(text) else ():
         line, replaced = in_digits(text, digits)
         match = pattern.search(line)
-        if match and match.start("loss") in replaced and not any(_starts(match, name) in replaced for name in _STEPS):
-            return {name: replaced.get(match.start(name), match[name]) for name in pattern.groups if match[name] is not None}
+        if match and match.start("loss") in replaced and not any(_is_within(match, name, replaced, digits) for name in _STEPS):
+            return {
+                name: replaced.get(match.start(name)) or whole(line, match.span(name), match.span())
+                for name in pattern.groups
+                if match[name] is not None
+            }
     return None
 
 
-def _starts(match: re.Match[str], name: str) -> int:
-    return match.start(name) if name in match.re.groupindex else -1
+def _is_within(match: re.Match[str], name: str, replaced: Mapping[int, str], digits: str) -> bool:
+    """Say whether what a group has found begins in digits that are no number of the line."""
+    start = match.start(name) if name in match.re.groupindex else -1
+    return any(at <= start < at + len(digits) for at in replaced)
 
 
 def _unparsed(error: InputError, text: str) -> RefusedLine:

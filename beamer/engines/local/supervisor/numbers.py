@@ -15,7 +15,8 @@ _WRAPPED = re.compile(
 _YAML = re.compile(r"([+-]?)\.(inf|Inf|INF|nan|NaN|NAN)")
 _MICROSOFT = re.compile(r"([+-]?)1\.#(INF|IND|QNAN|SNAN)0*")
 _NOT_DIGITS = re.compile(
-    r"(?<![\w.])(?:[+-]?\.?(?:nan|inf(?:inity)?)|n/a|none|null|[+-](?:\d++(?:\.\d*+)?|\.\d++)(?:e[+-]?\d++)?)(?![\w.])",
+    r"(?<![\w.])(?:(?:[+-]?\.?(?:nan|inf(?:inity)?)|n/a|none|null|[+-]?1\.\#(?:inf|ind|qnan|snan)\d*)(?![\w.])"
+    r"|[+-](?:\d++(?:\.\d*+)?|\.\d++))",
     re.IGNORECASE,
 )
 """What a pattern that asks for digits does not find: signed numbers, those that are not finite, and words for none."""
@@ -26,7 +27,7 @@ _AFTER = re.compile(
     |,(?:\d{3}(?!\d)|\d+(?![\d.,]))       # 1,234  0,5
     |(?<=\d\.)\#[A-Z]+\d*                 # 1.#IND
     |(?<=0)[xX][\da-fA-F.]+(?:[pP][+-]?\d+)?
-    |[kMGT](?!\w)""",
+    |[kKMGBT](?!\w)""",
     re.VERBOSE,
 )
 """What goes on a number of which a pattern has taken the beginning."""
@@ -87,10 +88,13 @@ def in_digits(text: str, digits: str) -> tuple[str, dict[int, str]]:
     found: dict[int, str] = {}
     end = length = 0
     for one in _NOT_DIGITS.finditer(text):
+        after = _end(text, one.start(), one.end())
+        if one.start() < end or text[after : after + 1].isalnum():
+            continue
         parts += (text[end : one.start()], digits)
         length += one.start() - end
-        found[length] = one[0]
-        length, end = length + len(digits), one.end()
+        found[length] = text[one.start() : after]
+        length, end = length + len(digits), after
     return "".join((*parts, text[end:])), found
 
 
@@ -101,11 +105,17 @@ def whole(line: str, part: tuple[int, int], match: tuple[int, int]) -> str:
     itself finds beside the part, it means to be beside it.
     """
     start, end = part
-    is_listed = line[:start].endswith(",")
-    if end == match[1] and (more := _AFTER.match(line, end)):
-        is_number = more[0][0] != "," or (line[start:end].lstrip("+-").isdigit() and not is_listed)
-        end = more.end() if is_number else end
+    if end == match[1]:
+        end = _end(line, start, end)
     if start == match[0] and (before := _BEFORE.search(line[max(start - _LONGEST, 0) : start])):
         is_number = before[0][-1] != "," or (line[start : start + 3].isdigit() and not line[start + 3 : start + 4].isdigit())
         start -= len(before[0]) if is_number else 0
     return line[start:end]
+
+
+def _end(line: str, start: int, end: int) -> int:
+    """Return where a number ends of which the beginning is known: a comma goes on digits alone that are no entry of a list."""
+    more = _AFTER.match(line, end)
+    if more is None or (more[0][0] == "," and not (line[start:end].lstrip("+-").isdigit() and line[start - 1 : start] != ",")):
+        return end
+    return more.end()

@@ -66,11 +66,23 @@ def test_a_pattern_that_finds_no_number_is_named() -> None:
         read("step 7 loss low", r"step (?P<iteration>\d+) loss (?P<loss>\w+)")
 
 
-@pytest.mark.parametrize(("shown", "step"), [("1_003/2_000", 1003.0), ("1e3/5e3", 1000.0), ("-1/20", -1.0), ("12/20", 12.0)])
-def test_a_pattern_finds_whole_steps(shown: str, step: float) -> None:
-    line = read(f"at {shown} - loss: 0.5", OF_DIGITS)
+@pytest.mark.parametrize(("shown", "step"), [("1_003/2_000", 1003.0), ("1e3/5e3", 1000.0), ("12/20", 12.0)])
+@pytest.mark.parametrize("loss", ["0.5", "nan", "-0.5"])
+def test_a_pattern_finds_whole_steps(shown: str, step: float, loss: str) -> None:
+    line = read(f"at {shown} - loss: {loss}", OF_DIGITS)
     assert line is not None
     assert line.step == step
+
+
+def test_a_signed_step_is_no_other_step() -> None:
+    line = read("at -1/20 - loss: 0.5", OF_DIGITS)
+    assert line is not None
+    assert line.step == -1.0
+    assert read("at -1/20 - loss: nan", OF_DIGITS) is None
+
+
+def test_a_refused_loss_has_its_whole_step() -> None:
+    assert refusal("2_000/2_000 - loss: n/a", OF_DIGITS).step == 2000.0
 
 
 def test_other_json_is_not_meant_as_progress() -> None:
@@ -141,6 +153,12 @@ def test_json_that_an_f_string_prints_is_read(loss: str) -> None:
         ("3/20 - loss: 1_234.5e1 after 2 s", OF_DIGITS, 12345.0),
         ("3/20 - loss: 1.#IND", OF_DIGITS, nan),
         ("3/20 - loss: -1.#IND", OF_WORDS, nan),
+        ("3/20 - loss: -1.#IND", OF_DIGITS, nan),
+        ("3/20 - loss: 1.#INF0", r"(?P<iteration>\d+)/\d+ - loss: (?P<loss>\d+\.\d+)", inf),
+        ("3/20 - loss: -1_000", OF_DIGITS, -1000.0),
+        ("3/20 - loss: -1e-05 after 2 s", OF_DIGITS, -1e-5),
+        ("3/20 - loss: -0.5, acc 1", OF_DIGITS, -0.5),
+        ("3/20 - loss: -0.5,0.7", OF_DIGITS, -0.5),
         ("3/20 - loss: 0.5, acc 1", OF_DIGITS, 0.5),
         ("3/20 - loss: 0.5kB", OF_DIGITS, 0.5),
         ("3/20 - loss: 0.5s", OF_DIGITS, 0.5),
@@ -171,6 +189,12 @@ def test_a_pattern_finds_whole_numbers(text: str, pattern: str, loss: float) -> 
         ("3/20 - loss: 1d-5", OF_DIGITS, "loss: got '1d-5', expected a number"),
         ("3/20 - loss: 0x1.8p3", OF_DIGITS, "loss: got '0x1.8p3', expected a number"),
         ("3/20 - loss: 1.5k", OF_DIGITS, "loss: got '1.5k', expected a number"),
+        ("3/20 - loss: 1.5B", OF_DIGITS, "loss: got '1.5B', expected a number"),
+        ("3/20 - loss: -0,5", OF_DIGITS, "loss: got '-0,5', expected a number"),
+        ("3/20 - loss: -1,234.5", OF_DIGITS, "loss: got '-1,234', expected a number"),
+        ("3/20 - loss: -1'234.5", OF_DIGITS, 'loss: got "-1\'234.5", expected a number'),
+        ("3/20 - loss: -1.5k", OF_DIGITS, "loss: got '-1.5k', expected a number"),
+        ("3/20 - loss: -1d-5", OF_DIGITS, "loss: got '-1d-5', expected a number"),
         ("3/20 - loss: n/a", OF_DIGITS, "loss: got 'n/a', expected a number"),
         ("3/20 - loss: None", OF_DIGITS, "loss: got 'None', expected a number"),
         ("3/20 - loss: n/a", OF_WORDS, "loss: got 'n/a', expected a number"),
