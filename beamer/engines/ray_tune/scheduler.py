@@ -5,6 +5,7 @@ becomes Tune's decisions. Tune starts whatever is pending, so a trial is kept pa
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -296,6 +297,9 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
 
     def _step(self, tune_controller: Any, search: TuneSearch) -> None:
         search.step(self._steady())
+        if rung := search.judges_nothing:
+            expected = f"a finite one of any trial at the end of {rung}: no rung is judged on nothing"
+            raise InputError(repr(self._metrics.loss), math.nan, expected)
         if search.is_over:
             unwrapped(tune_controller).request_stop_experiment()
 

@@ -56,7 +56,7 @@ class TuneSearch:
         elif rungs:
             tuner = HalvingTuner(study, rungs, early=True)
         noted = self._noted(past)
-        self.driver = SearchDriver(decider, self.engine, tuner, noted, write, self._note, lambda: self.is_over)
+        self.driver = SearchDriver(decider, self.engine, tuner, noted, write, self._note, lambda: self._stops)
         self.tracker, self.ledger = self.driver.tracker, self.driver.ledger
         others = self.tracker.studies.keys() - {study}
         if others:
@@ -66,6 +66,18 @@ class TuneSearch:
     def is_over(self) -> bool:
         """Whether the search has reached its target, so that no trial is to run any more."""
         return self._stop_at_target and self._reached
+
+    @property
+    def judges_nothing(self) -> str:
+        """The rung that would be judged though no trial came to its end with a finite loss; "" for none.
+
+        Then no trial is promoted or ended, and none is started any more.
+        """
+        return self.driver.tuner.judges_nothing
+
+    @property
+    def _stops(self) -> bool:
+        return self.is_over or bool(self.judges_nothing)
 
     @property
     def has_loss(self) -> bool:

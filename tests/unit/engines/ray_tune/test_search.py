@@ -115,6 +115,24 @@ def test_losers_are_stopped_at_the_rungs_under_every_policy(policy: str) -> None
     assert all(driver.search.ledger.ended[key].reports == job.reports for key, job in ended.items())
 
 
+@pytest.mark.parametrize("finite", [0, 1])
+def test_a_rung_without_a_finite_loss_is_not_judged(finite: int) -> None:
+    levels = {name: level if place < finite else inf for place, (name, level) in enumerate(LEVELS.items())}
+    driver = Driver("fifo", RUNGS, levels=levels)
+    driver.run(
+        lambda: bool(driver.search.judges_nothing) or all(trial.status == "TERMINATED" for trial in driver.tune.trials.values())
+    )
+    if finite:
+        assert not driver.search.judges_nothing
+        assert driver.ends()["s/a"] is TrialStatus.FINISHED
+    else:
+        assert driver.search.judges_nothing == "r0"
+        assert driver.ends() == {}
+        assert {event.stage for event in driver.journal if isinstance(event, TargetSet)} == {"r0"}, "nobody is promoted"
+        driver.open()
+        assert driver.search.judges_nothing == "r0", "by the journal, too"
+
+
 @pytest.mark.parametrize("policy", GPU_POLICIES)
 def test_trials_run_on_or_end_at_the_rungs_of_asynchronous_halving(policy: str) -> None:
     driver = Driver(policy, AsynchronousHalving(8, 2)).run()
