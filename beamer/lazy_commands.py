@@ -47,12 +47,12 @@ class Command:
         with needs(name, self.extra), imports_without_gc():
             import typer
 
-            from beamer.option_errors import CheckedCommand as checked
+            from beamer.option_errors import CheckedCommand
 
             called = getattr(import_module(module), function)
         COMPILATION.announce(lambda: print(f"{_last_word(name)}: {NOTICE}", file=sys.stderr, flush=True))
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        app.command(cls=checked, epilog=epilog)(called)
+        app.command(cls=CheckedCommand, epilog=epilog)(called)
         app(list(arguments), prog_name=name)
 
 

@@ -44,11 +44,11 @@ class Service:
     journal: str
     """The URL of its journal."""
     switch_address: tuple[str, int]
-    """Where switches connect."""
+    """The address that switches connect to."""
     connections: int
-    """Of HTTP, at once."""
+    """The most HTTP connections that may be open at once."""
     credentials: Credentials
-    """By which it is known, and lets others in."""
+    """Its certificates, and the keys that those of others and tokens are checked with."""
 
 
 SWITCH_INTERVAL_S = 0.001  # A thread that decides or writes lets the event loop go on after so long; the default is 5 ms.

@@ -20,19 +20,19 @@ class ControllerSettings:
     fabric: Fabric
     """The network."""
     policy: NetworkPolicy[Any]
-    """Decides the order."""
+    """The policy that decides the order of coflows."""
     queues: int = QUEUES
-    """Classes per port."""
+    """The number of classes per port."""
     mode: PlanMode | None = None
     """How the order becomes a plan; None: as of `decide`."""
     gpu_policy: GpuPolicy[Any] | None = None
-    """Decides which trials have which GPUs; None: engines do, or whoever runs trials."""
+    """The policy that decides which trials have which GPUs; None: engines do, or whoever runs trials."""
     seed: int = 0
-    """Of policies that draw random numbers."""
+    """The seed of policies that draw random numbers."""
     watch: WatchOptions = WatchOptions()  # noqa: RUF009  # It is frozen.
-    """For how long something may be missing."""
+    """How long a process may be missing, and nothing be said of a study, before that counts."""
     limits: Limits = Limits()  # noqa: RUF009  # It is frozen.
-    """What is taken on."""
+    """How many studies, trials, connections and the like are accepted."""
     snapshot_events: int = EVENTS
     """After so many events a snapshot takes their place in the journal; 0: never."""
 

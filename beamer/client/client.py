@@ -69,7 +69,7 @@ class Client:
             if value is not None and not isinstance(value, str):
                 several = "; those of several controllers are separated by commas" if field == "url" else ""
                 raise InputError(field, value, f"a text{several}")
-        if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= MAX_TIMEOUT_S:
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s <= MAX_TIMEOUT_S:
             raise InputError("timeout_s", timeout_s, f"seconds above 0, at most {MAX_TIMEOUT_S:g}")
         url = url or os.environ.get(URL_VARIABLE) or URL
         headers = authorization(token, os.environ)

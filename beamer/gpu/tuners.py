@@ -19,12 +19,12 @@ from beamer.studies.model import Rung, TrialStatus, split_key, trial_key
 class Tuner(ABC):
     """Judges the trials of a search.
 
-    done: whether it waits for nothing any more. judges_nothing: the rung at whose end it would tell trials apart though none of
-    them has a finite loss; "" for none.
+    done: whether it waits for nothing any more. rung_without_loss: the rung that is over, that not all survive, and at
+    whose end no trial had a finite loss; "" for none.
     """
 
     done: bool = False
-    judges_nothing: str = ""
+    rung_without_loss: str = ""
 
     @abstractmethod
     def judge(self, event: Event) -> Iterable[Event]:
@@ -76,9 +76,9 @@ class HalvingTuner(Tuner):
         self._open: set[int] = set()  # later rungs that were begun early
 
     @property
-    def judges_nothing(self) -> str:  # type: ignore[override]  # The value follows from those of the rungs.
+    def rung_without_loss(self) -> str:  # type: ignore[override]  # The value follows from those of the rungs.
         """The first rung that is over without a finite loss, and that not all survive; "" for none."""
-        return next((rung.name for number, rung in enumerate(self.rungs) if self.halving.judges_nothing(number)), "")
+        return next((rung.name for number, rung in enumerate(self.rungs) if self.halving.is_without_loss(number)), "")
 
     def judge(self, event: Event) -> Iterable[Event]:
         """Have new trials join the first rung, promote trials, kill the others, and seal rungs that no further trial enters."""

@@ -17,7 +17,7 @@ class JobSpec:
     workers: tuple[Worker, ...]
     """Its processes, ordered by rank."""
     iterations: int
-    """Iterations until somebody looks at it: a stage's end, its next milestone, its end (N_j)."""
+    """Iterations until it is judged: to a stage's end, its next milestone, or its end (N_j)."""
     sync_bytes: int
     """Gradient bytes of one synchronisation (G)."""
     collective: str = "ring"

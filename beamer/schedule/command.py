@@ -267,11 +267,12 @@ class _Command:
     def _kill_jobs(self) -> bool:
         """Kill what has not ended, and return whether that has ended now: the next supervisor of each finds its run lost."""
         kept, before = self.session.unended, len(self.signals)
-        left = self.search.engine.left(self.jobs, kept, kill=True)
-        for key in sorted(kept - {job for job, _ in left}):
-            self.errors.print(f"killed: {escape(key)}", highlight=False)
+        left = {job for job, _ in self.search.engine.left(self.jobs, kept, kill=True)}
         wait = self.session.wait_until_forgotten if self.session.done else self.session.park
-        return wait(lambda: len(self.signals) > before)
+        ended = wait(lambda: len(self.signals) > before)
+        for key in sorted(kept - left - (set() if ended else self.session.unended)):
+            self.errors.print(f"killed: {escape(key)}", highlight=False)
+        return ended
 
     def _how_to_end(self, by_force: bool) -> str:
         """Return how what is left is ended. by_force: whether it has been asked to end already."""
@@ -314,7 +315,7 @@ class _Command:
         if self.link is not None and self.link.refusal:
             raise typer.Exit(REFUSED)
         if self.judges_nothing:
-            for line in stopped_on_nothing(self.search, self.session.ledger, statistics, found):
+            for line in stopped_on_nothing(self.search, self.session.ledger, statistics, self.session.rung_without_loss):
                 self.errors.print(escape(line), highlight=False, soft_wrap=True)
             raise typer.Exit(ALL_FAILED)
         if not self.session.done:

@@ -18,7 +18,7 @@ from beamer.validation import FileEntry
 
 DEFAULT_ENGINE = "local"
 POLL_INTERVAL_S = 0.1
-"""Time between two looks at jobs on this machine while nothing is due."""
+"""The time between two observations of jobs on this machine while nothing is due."""
 
 Launch = Callable[[str], LaunchSpec]
 """Returns what to run for a job, its checkpoint's path included. Raises `LookupError` for a job that is not known."""
@@ -37,7 +37,8 @@ class NodeSettings(FileEntry):
 class EngineSettings(FileEntry, ABC):
     """The keys of a search file that are an engine's own; another package adds one by an entry point of `beamer.engines`.
 
-    Its fields are those keys. A validator of its own raises `InputError` for what the engine cannot use.
+    Its fields are those keys; none may be called as one of the search's own. A validator of its own raises `InputError` for
+    what the engine cannot use.
     """
 
     may_change: ClassVar[tuple[str, ...]] = ("nodes",)
@@ -51,7 +52,7 @@ class EngineSettings(FileEntry, ABC):
 
     @property
     def poll_interval_s(self) -> float:
-        """The time between two looks at jobs where the search file says nothing."""
+        """The time between two observations of jobs where the search file says nothing."""
         return POLL_INTERVAL_S
 
     def check_records(self, directory: Path, before: Self) -> None:

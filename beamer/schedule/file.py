@@ -120,7 +120,7 @@ class Search:
     limits: RunLimits
     """The limits of its configurations' runs."""
     poll_s: float | None
-    """Seconds between two looks at the runs; None: as often as their nodes bear."""
+    """Seconds between two observations of the runs; None: the engine's own interval."""
     base: Path
     """The directory that the file's paths are relative to."""
     content: Mapping[str, Any] = field(repr=False)
@@ -174,6 +174,9 @@ def parse(data: Any, base: Path, names: Callable[[Sequence[Mapping[str, Value]]]
     if not isinstance(data, dict):
         raise InputError("search", data, f"a mapping with {', '.join(_File.model_fields)}")
     chosen_engine = ENGINES.choose("engine", data.get("engine", DEFAULT_ENGINE))
+    if shared := _File.model_fields.keys() & chosen_engine.model_fields.keys():
+        expected = f"an engine whose settings leave {', '.join(sorted(shared))} to the search itself"
+        raise InputError("engine", data.get("engine"), expected)
     known = [*_File.model_fields, *chosen_engine.model_fields]
     for key in data:
         if key not in known:

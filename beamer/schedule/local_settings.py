@@ -57,7 +57,7 @@ class LocalSettings(EngineSettings):
     def _check(self) -> Self:
         if self.group not in KINDS:
             raise InputError("group", self.group, nearest(self.group, KINDS))
-        assert self.cluster  # It checks the nodes.
+        _ = self.cluster  # Making it checks the nodes.
         return self
 
     @cached_property

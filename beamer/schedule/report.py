@@ -176,15 +176,14 @@ def remarks(found: Sequence[TrialRow]) -> list[str]:
     return said
 
 
-def stopped_on_nothing(search: Search, ledger: GpuLedger, statistics: SearchStatistics, found: Iterable[TrialRow]) -> list[str]:
-    """Return what is to be said of a search that has stopped before a rung is judged on nothing. found: its rows."""
+def stopped_on_nothing(search: Search, ledger: GpuLedger, statistics: SearchStatistics, rung: str) -> list[str]:
+    """Return what is to be said of a search that has stopped before a rung is judged on nothing. rung: that rung."""
     stopped, again = f"{search.name} has stopped before a rung is judged on nothing", "and start the search in a new --dir"
     if not statistics.reports:
         said = [f"{stopped}: no line of any configuration was read as progress"]
         for key in sorted(statistics.unread)[:1]:
             said += f"{_short(key)} has come to its end: {ledger.refused(key)}".splitlines()
         return [*said, f"correct job.progress or what the program prints, {again}"]
-    rung = max((row.rung for row in found if row.rung), key=search.rung.__getitem__)
     return [
         f"{stopped}: no configuration came to the end of {rung} with a finite loss",
         f"correct what the program prints, or what makes its losses infinite, {again}",

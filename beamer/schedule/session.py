@@ -104,7 +104,12 @@ class SearchSession:
 
         Then nobody is promoted or killed, and nothing is started any more.
         """
-        return self._is_unread or bool(self._tuner.judges_nothing)
+        return self._is_unread or bool(self.rung_without_loss)
+
+    @property
+    def rung_without_loss(self) -> str:
+        """The rung at whose end no configuration has a finite loss, and that not all survive; "" for none."""
+        return self._tuner.rung_without_loss
 
     def _is_over(self) -> bool:
         return self._reached or self.judges_nothing

@@ -76,11 +76,11 @@ class Halving:
         """Say whether all trials of a rung have arrived at its end or left."""
         return len(self._losses[rung]) == self.size(rung)
 
-    def judges_nothing(self, rung: int) -> bool:
+    def is_without_loss(self, rung: int) -> bool:
         """Say whether a rung is over in which some go no further, and no trial has come to its end with a finite loss."""
-        return rung + 1 < len(self.rungs) and self.is_over(rung) and self._knows_nothing(rung)
+        return rung + 1 < len(self.rungs) and self.is_over(rung) and self._lacks_loss(rung)
 
-    def _knows_nothing(self, rung: int) -> bool:
+    def _lacks_loss(self, rung: int) -> bool:
         return self.size(rung) > self.rungs[rung + 1].trials and not any(map(isfinite, self._losses[rung].values()))
 
     def survivors(self, rung: int) -> list[str]:
@@ -128,7 +128,7 @@ class Halving:
         for rung in range(first, len(self.rungs) - 1):
             keep = self.rungs[rung + 1].trials
             missing = self.size(rung) - len(self._losses[rung])
-            if missing and self._knows_nothing(rung):
+            if missing and self._lacks_loss(rung):
                 continue
             for better, trial in enumerate(self._ranked(rung)):
                 # Trials that were certain before better ones joined may have filled the rung.

@@ -6,6 +6,7 @@ a newer client says beyond this controller's version is left out of a body here,
 
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Literal, get_type_hints
 
@@ -22,7 +23,7 @@ from controller.http.errors import refused_input
 from controller.http.versioned_requests import protocol_of
 from controller.limited_log import LimitedLog
 
-_JSON = "application/json"
+_JSON = re.compile(r"\s*application/(?:[^\s;]+\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
 
 
 class PlainRoute(APIRoute):
@@ -36,6 +37,8 @@ class PlainRoute(APIRoute):
         """Return what serves a request."""
         endpoint: Callable[..., Awaitable[Response]] = self.endpoint
         hints, parameters = get_type_hints(endpoint, include_extras=True), inspect.signature(endpoint).parameters
+        if not inspect.iscoroutinefunction(endpoint) or not issubclass(hints.get("return", object), Response):
+            raise TypeError(f"{self.path}: {endpoint.__name__} is to be `async` and to return a response")
         asked: dict[str, Any] = {
             name: one.default.dependency for name, one in parameters.items() if isinstance(one.default, Depends)
         }
@@ -73,13 +76,14 @@ class _Body:
         """Return what a body says, which is as good as null where there is none. Raises `InputError`."""
         if not content:
             return _validated(self._kind, None, "body")
-        if (said := request.headers.get("content-type", "")).partition(";")[0].strip().lower() != _JSON:
-            raise InputError("body", said, f"JSON, with Content-Type: {_JSON}")
+        if _JSON.fullmatch(said := request.headers.get("content-type", "")) is None:
+            raise InputError("body", said, "JSON, with Content-Type: application/json")
         try:
             value = json.loads(content)
         except (ValueError, RecursionError) as error:
-            begin = content.decode(errors="replace")
-            raise InputError("body", begin, "JSON in UTF-8 whose integers have at most 16 digits") from error
+            is_json = not isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
+            expected = "JSON whose integers and depth are within bounds" if is_json else "JSON in UTF-8"
+            raise InputError("body", content.decode(errors="replace"), expected) from error
         try:
             return self._kind.validate_python(value)
         except ValidationError as error:

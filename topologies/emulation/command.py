@@ -60,7 +60,7 @@ NO_WAITING_SHARES = (
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Options:
     """What the options ask for, whichever kind the scenario is of."""
 
     path: Path
@@ -92,7 +92,7 @@ def emulate(
     path, loaded = load_either(scenario, {"--gpu-policy": gpu_policies, "--joint": joint})
     if queues is not None:
         loaded = replace(loaded, queues=check_queues(queues))
-    asked = _Asked(path, names, plan_mode(mode), {"--json": json_file, "--plot": plot}, logs)
+    asked = _Options(path, names, plan_mode(mode), {"--json": json_file, "--plot": plot}, logs)
     if isinstance(loaded, JointScenario):
         check_searches(loaded)
         _prepare(network_of(loaded), asked)
@@ -103,7 +103,7 @@ def emulate(
         _emulate_scenario(loaded, asked)
 
 
-def _prepare(network: Scenario, asked: _Asked) -> None:
+def _prepare(network: Scenario, asked: _Options) -> None:
     """Check what a run needs, and do what is not to be timed. Raises `InputError`, `PlatformError`."""
     for name in asked.policies:
         check_pair(network_policy(name), Classes(queues=network.queues, plan_mode=asked.mode))
@@ -122,7 +122,7 @@ def _prepare(network: Scenario, asked: _Asked) -> None:
         warm_up(network.fabric, network_policy(name), network.queues, None)
 
 
-def _emulate_scenario(scenario: Scenario, asked: _Asked) -> None:
+def _emulate_scenario(scenario: Scenario, asked: _Options) -> None:
     console = Console()
     outcomes = [_run(console, scenario, name, asked) for name in asked.policies]
     runs = [outcome.result for outcome in outcomes]
@@ -141,7 +141,7 @@ def _emulate_scenario(scenario: Scenario, asked: _Asked) -> None:
     _write(asked, [outcome.document() for outcome in outcomes], runs)
 
 
-def _emulate_searches(scenario: JointScenario, gpu: GpuOptions, asked: _Asked) -> None:
+def _emulate_searches(scenario: JointScenario, gpu: GpuOptions, asked: _Options) -> None:
     console = Console()
     for line in with_stand_ins(scenario)[1]:
         console.print(f"[bold]note[/]: {escape(line)}", soft_wrap=True)
@@ -157,7 +157,7 @@ def _emulate_searches(scenario: JointScenario, gpu: GpuOptions, asked: _Asked) -
     _write(asked, [outcome.document() for outcome in outcomes], [outcome.run.timeline for outcome in outcomes])
 
 
-def _write(asked: _Asked, documents: Sequence[dict[str, Any]], runs: Sequence[RunResult]) -> None:
+def _write(asked: _Options, documents: Sequence[dict[str, Any]], runs: Sequence[RunResult]) -> None:
     if (path := asked.outputs["--json"]) is not None:
         path.write_text(json.dumps({"runs": documents}, indent=2))
     if (path := asked.outputs["--plot"]) is not None:
@@ -165,7 +165,7 @@ def _write(asked: _Asked, documents: Sequence[dict[str, Any]], runs: Sequence[Ru
 
 
 def _run_searches(
-    console: Console, scenario: JointScenario, policies: tuple[str, str], parts: JointParts, asked: _Asked
+    console: Console, scenario: JointScenario, policies: tuple[str, str], parts: JointParts, asked: _Options
 ) -> JointOutcome:
     """Run searches under a policy of each level. policies: the GPU level's and the network's."""
     gpu, name = policies
@@ -187,7 +187,7 @@ def _run_searches(
     return JointOutcome(gpu, name, scenario, measured, simulated)
 
 
-def _run(console: Console, scenario: Scenario, policy: str, asked: _Asked) -> RunOutcome:
+def _run(console: Console, scenario: Scenario, policy: str, asked: _Options) -> RunOutcome:
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),

@@ -297,7 +297,7 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
 
     def _step(self, tune_controller: Any, search: TuneSearch) -> None:
         search.step(self._steady())
-        if rung := search.judges_nothing:
+        if rung := search.rung_without_loss:
             expected = f"a finite one of any trial at the end of {rung}: no rung is judged on nothing"
             raise InputError(repr(self._metrics.loss), math.nan, expected)
         if search.is_over:

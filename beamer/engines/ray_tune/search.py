@@ -68,16 +68,16 @@ class TuneSearch:
         return self._stop_at_target and self._reached
 
     @property
-    def judges_nothing(self) -> str:
+    def rung_without_loss(self) -> str:
         """The rung that would be judged though no trial came to its end with a finite loss; "" for none.
 
         Then no trial is promoted or ended, and none is started any more.
         """
-        return self.driver.tuner.judges_nothing
+        return self.driver.tuner.rung_without_loss
 
     @property
     def _stops(self) -> bool:
-        return self.is_over or bool(self.judges_nothing)
+        return self.is_over or bool(self.rung_without_loss)
 
     @property
     def has_loss(self) -> bool:

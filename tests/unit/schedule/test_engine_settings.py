@@ -39,6 +39,12 @@ class Rehearsal(EngineSettings):
         return SimulatedCluster(self.declared, {})
 
 
+class Overlapping(Rehearsal):
+    """Settings with a key of the search's own."""
+
+    retries: int = 5
+
+
 class Unopened(EngineSettings):
     """Settings without the engine that they are of."""
 
@@ -78,6 +84,14 @@ def test_an_unknown_engine_is_answered_with_those_that_are_installed(name: objec
     hint = r" \(did you mean 'rehearsal'\?\)" if name == "rehearsl" else ""
     with pytest.raises(InputError, match=f"^engine: got .*, expected one of local, rehearsal{hint}"):
         parse(changed(lambda d: d.update(engine=name)), BASE)
+
+
+def test_an_engine_has_no_key_of_the_searchs_own(registered: Callable[[str], None]) -> None:
+    registered("Overlapping")
+    with pytest.raises(
+        InputError, match="engine: got 'rehearsal', expected an engine whose settings leave retries to the search"
+    ):
+        parse(changed(lambda d: d.update(engine="rehearsal")), BASE)
 
 
 def test_another_packages_engine_has_its_own_settings(registered: Callable[[str], None], tmp_path: Path) -> None:

@@ -330,7 +330,7 @@ def test_a_search_of_which_no_line_is_read_stops_before_a_rung_is_judged(policy:
     assert [seen.state for seen in commands.engine.report().values() if seen.state.has_processes] == []
     found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
     assert document(commands.search, policy, found, session.statistics, 0.0, commands.engine.now)["best"] is None
-    first, *_, last = stopped_on_nothing(commands.search, session.ledger, session.statistics, found)
+    first, *_, last = stopped_on_nothing(commands.search, session.ledger, session.statistics, session.rung_without_loss)
     assert first.startswith("s has stopped before a rung is judged on nothing")
     assert "job.progress" in last
     count = len(commands.journal)
@@ -359,8 +359,7 @@ def test_a_search_without_a_finite_loss_stops_before_a_rung_is_judged(loss: floa
     kinds = (TrialEnded, TargetSet, StageSealed)
     assert [event.stage for event in commands.journal if isinstance(event, kinds)] == ["rung0"] * 5, "the targets of the first"
     assert session.park()
-    found = rows(commands.search, session.ledger, session.statistics, commands.engine.now)
-    first, last = stopped_on_nothing(commands.search, session.ledger, session.statistics, found)
+    first, last = stopped_on_nothing(commands.search, session.ledger, session.statistics, session.rung_without_loss)
     assert (
         first
         == "s has stopped before a rung is judged on nothing: no configuration came to the end of rung0 with a finite loss"

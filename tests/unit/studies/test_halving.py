@@ -50,11 +50,11 @@ def test_a_verdict_comes_as_soon_as_it_is_certain() -> None:
 def test_nobody_is_judged_before_a_finite_loss_comes(worst: float) -> None:
     halving = joined(4)
     assert [halving.arrive(f"t{i}", worst) for i in range(3)] == [[], [], []]
-    assert not halving.judges_nothing(0)
+    assert not halving.is_without_loss(0)
     last = halving.arrive("t3", 5.0)
     assert {verdict.trial for verdict in last if verdict.promoted} == {"t3", "t0"}
     assert len(last) == 4
-    assert not halving.judges_nothing(0)
+    assert not halving.is_without_loss(0)
 
 
 def test_a_rung_without_a_finite_loss_is_judged_on_nothing() -> None:
@@ -62,16 +62,16 @@ def test_a_rung_without_a_finite_loss_is_judged_on_nothing() -> None:
     for i in range(3):
         halving.arrive(f"t{i}", nan)
     halving.leave("t3")
-    assert halving.judges_nothing(0)
+    assert halving.is_without_loss(0)
 
 
 def test_who_survives_a_rung_in_any_case_needs_no_loss() -> None:
     halving = joined(2, (Rung("r0", 2, 1), Rung("r1", 2, 2)))
     assert halving.arrive("t0", nan) == [Verdict("t0", True)]
     assert halving.arrive("t1", nan) == [Verdict("t1", True)]
-    assert not halving.judges_nothing(0)
+    assert not halving.is_without_loss(0)
     assert [halving.arrive(f"t{i}", nan) for i in range(2)] == [[], []]
-    assert not halving.judges_nothing(1), "nobody goes further"
+    assert not halving.is_without_loss(1), "nobody goes further"
 
 
 def test_nobody_is_promoted_while_more_may_join_and_be_better() -> None:

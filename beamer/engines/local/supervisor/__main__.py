@@ -19,6 +19,7 @@ from beamer.engines.local.supervisor import groups, ranks, store
 from beamer.engines.local.supervisor.files import load_state
 from beamer.engines.local.supervisor.supervisor import KILL_S, Supervisor, mark
 
+OF_0_1_0 = "cgroup1"  # A kind of groups that engines of 0.1.0 may ask for.
 LOCK_S = 0.5
 """How long the lock is waited for: a supervisor that dies closes its socket before its lock."""
 READY = "ready"
@@ -67,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Supervise the directory that the command line names."""
     options = argparse.ArgumentParser(prog="python -m beamer.engines.local.supervisor", description=__doc__)
     options.add_argument("directory", type=Path)
-    options.add_argument("--group", choices=groups.KINDS, default="auto")
+    options.add_argument("--group", choices=(*groups.KINDS, OF_0_1_0), default="auto")
     options.add_argument("--foreground", action="store_true", help="stay in the terminal")
     chosen = options.parse_args(arguments)
     chosen.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, lambda *_: None)  # The signal's number arrives on the socket.
     ranks.adopt_orphans()
     locks = _lock(directory)
-    supervisor = Supervisor(directory, chosen.group, locks) if locks else None
+    supervisor = Supervisor(directory, "auto" if chosen.group == OF_0_1_0 else chosen.group, locks) if locks else None
     if parent is not None:
         os.write(parent, READY.encode())
         os.close(parent)

@@ -29,6 +29,8 @@ PUTS: list[tuple[str, bytes | None, dict[str, str]]] = [
     (STUDY, b'{"weight": NaN}', JSON),
     (STUDY, b'{"weight": "2"}', JSON),
     (STUDY, b'{"weight": 2.0}', {"content-type": "application/json; charset=utf-8"}),
+    (STUDY, b'{"weight": 2.0}', {"content-type": "application/vnd.study+json"}),
+    (STUDY, b'{"weight": 2.0}', {"content-type": "application/jsonx"}),
     (STUDY, b'{"weight": 2.0}', {"content-type": "text/plain"}),
     (STUDY, b'{"weight": 2.0}', {}),
     (STUDY, b"{", JSON),

@@ -119,18 +119,17 @@ def test_losers_are_stopped_at_the_rungs_under_every_policy(policy: str) -> None
 def test_a_rung_without_a_finite_loss_is_not_judged(finite: int) -> None:
     levels = {name: level if place < finite else inf for place, (name, level) in enumerate(LEVELS.items())}
     driver = Driver("fifo", RUNGS, levels=levels)
-    driver.run(
-        lambda: bool(driver.search.judges_nothing) or all(trial.status == "TERMINATED" for trial in driver.tune.trials.values())
-    )
+    trials = driver.tune.trials
+    driver.run(lambda: bool(driver.search.rung_without_loss) or {trial.status for trial in trials.values()} == {"TERMINATED"})
     if finite:
-        assert not driver.search.judges_nothing
+        assert not driver.search.rung_without_loss
         assert driver.ends()["s/a"] is TrialStatus.FINISHED
     else:
-        assert driver.search.judges_nothing == "r0"
+        assert driver.search.rung_without_loss == "r0"
         assert driver.ends() == {}
         assert {event.stage for event in driver.journal if isinstance(event, TargetSet)} == {"r0"}, "nobody is promoted"
         driver.open()
-        assert driver.search.judges_nothing == "r0", "by the journal, too"
+        assert driver.search.rung_without_loss == "r0", "by the journal, too"
 
 
 @pytest.mark.parametrize("policy", GPU_POLICIES)
