@@ -68,12 +68,13 @@ def digest(*parts: Any) -> str:
 
 
 def source_digest(modules: Collection[str], without: Collection[str] = (), root: Path = ROOT) -> str:
-    """Return a digest of the sources of modules and of all that they import, as far as those lie below `root`.
+    """Return a digest of the code of modules and of all that they import, as far as those lie below `root`.
 
+    Comments, docstrings and layout are no part of it.
     without: modules that are left out with what only they import. Packages count with what is imported from them by name, not
     with all that their `__init__` imports because a module in them is.
     """
-    found = {name: path.read_text() for name, path in sorted(imported_sources(modules, without, root).items())}
+    found = {name: code(path.read_text()) for name, path in sorted(imported_sources(modules, without, root).items())}
     return digest(found)
 
 
@@ -88,6 +89,21 @@ def imported_sources(modules: Collection[str], without: Collection[str] = (), ro
             found[name] = path
             left += _imports(path.read_text())
     return found
+
+
+@functools.cache
+def code(source: str) -> str:
+    """Return what a source does, in a form that comments, docstrings and layout do not change."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            # A docstring is a text that nothing takes, as are those below the fields of a class.
+            node.body = [one for one in node.body if not (isinstance(one, ast.Expr) and _is_text(one.value))]
+    return ast.dump(tree)
+
+
+def _is_text(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _file_of(module: str, root: Path) -> Path | None:

@@ -9,7 +9,7 @@ from typing import Any
 from eval.committed import RESULTS
 from eval.origin import CONFIGS, MADE_WITH, OF_NO_FIGURE, RESTS_ON, sources_digest
 from eval.recheck.in_peers import stale_runs
-from eval.resume import ROOT, imported_sources
+from eval.resume import ROOT, code, imported_sources
 
 SHOWN = 3  # files or policies that a line names
 
@@ -68,15 +68,21 @@ def _files(table: str) -> list[Path]:
 
 
 def changed_since(path: Path, files: Collection[Path], root: Path = ROOT) -> list[str] | None:
-    """Return which files differ from what they were when `path` was last committed; None without a history.
+    """Return which files do something else than when `path` was last committed; None without a history.
 
-    A file that was added since counts as well.
+    A file that was added since counts as well, and one in which only comments, docstrings or the layout have changed does not.
     """
     commit = _git(root, "log", "-1", "--format=%H", "--", str(path))
     if not commit:
         return None
     names = _git(root, "diff", "--name-only", commit.strip(), "--", *map(str, files))
-    return None if names is None else sorted(names.split("\n")[:-1])
+    return None if names is None else sorted(name for name in names.splitlines() if not _is_same(root, commit.strip(), name))
+
+
+def _is_same(root: Path, commit: str, name: str) -> bool:
+    """Say whether a source does the same as in a commit."""
+    before = _git(root, "show", f"{commit}:{name}")
+    return name.endswith(".py") and bool(before) and code(before) == code((root / name).read_text())
 
 
 def _git(root: Path, *arguments: str) -> str | None:

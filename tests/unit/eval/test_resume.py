@@ -176,6 +176,8 @@ def test_a_digest_follows_what_is_imported_and_nothing_else(tmp_path: Path) -> N
     before = source_digest(["lib.a"], root=tmp_path)
     (package / "c.py").write_text("other = 2")
     assert source_digest(["lib.a"], root=tmp_path) == before
+    (package / "b.py").write_text('"""Things."""\n\nthing = (1)  # of them\n"""One."""\n')
+    assert source_digest(["lib.a"], root=tmp_path) == before, "comments, docstrings and layout do nothing"
     (package / "b.py").write_text("thing = 2")
     assert source_digest(["lib.a"], root=tmp_path) != before
     (package / "a.py").write_text("from lib import b")

@@ -142,6 +142,8 @@ def test_the_history_says_what_has_changed_since(tmp_path: Path) -> None:
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
     assert age.changed_since(table, [source], tmp_path) == []
+    source.write_text("{}  # the same")
+    assert age.changed_since(table, [source], tmp_path) == []
     source.write_text("{1}")
     assert age.changed_since(table, [source, other], tmp_path) == ["source.py"]
     git(tmp_path, "commit", "-qam", "second")
