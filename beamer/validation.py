@@ -4,12 +4,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from inspect import Parameter, signature
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from beamer.errors import InputError, nearest, shortened
 from beamer.validation_messages import expected
+
+M = TypeVar("M", bound=BaseModel)
 
 _OF_KEY = "[key]"  # pydantic ends the location of a key that is no text with this part; the part before is the key.
 # pydantic names an unknown key so in a model and in a dataclass.
@@ -21,6 +23,16 @@ def input_error(error: ValidationError, record: type | None = None, prefix: str 
     # A misspelt key explains a missing one better than the reverse.
     finding = min(error.errors(include_url=False), key=lambda f: f["type"] not in UNKNOWN_KEY)
     return finding_error(finding, record, prefix)
+
+
+def checked(model: type[M], data: Any, field: str) -> M:
+    """Return the content of a file as a model. field: what it is called as a whole. Raises `InputError`."""
+    if not isinstance(data, dict):
+        raise InputError(field, data, f"a mapping with {', '.join(model.model_fields)}")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise input_error(error, model) from error
 
 
 def finding_error(finding: Mapping[str, Any], record: Any = None, prefix: str = "") -> InputError:

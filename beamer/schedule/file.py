@@ -9,9 +9,9 @@ from functools import cached_property
 from importlib.resources import files
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from beamer.engines.local import LaunchSpec
 from beamer.engines.local.spec import COLLECTIVE_TIMEOUT_S
@@ -25,10 +25,8 @@ from beamer.schedule.engine_settings import DEFAULT_ENGINE, ENGINES, EngineSetti
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import MAX_STEPS, Rung, check_name, split_key
-from beamer.validation import FileEntry, build, input_error
+from beamer.validation import FileEntry, build, checked
 from beamer.yaml_files import parse_scalar, read_yaml
-
-E = TypeVar("E", bound=FileEntry)
 
 RETRIES = 2
 """How often a configuration that failed is started again where the search says nothing: two accidents are no defect of it, and
@@ -181,7 +179,8 @@ def parse(data: Any, base: Path, names: Callable[[Sequence[Mapping[str, Value]]]
     for key in data:
         if key not in known:
             raise InputError(str(key), data[key], nearest(str(key), known))
-    file, engine = _part(_File, data), _part(chosen_engine, data)
+    file = checked(_File, {key: value for key, value in data.items() if key in _File.model_fields}, "search")
+    engine = checked(chosen_engine, {key: value for key, value in data.items() if key in chosen_engine.model_fields}, "search")
     check_name(file.name, "name")
     if file.stop_at_target and file.target_loss is None:
         raise InputError("stop_at_target", True, "false where there is no target_loss")
@@ -200,14 +199,6 @@ def parse(data: Any, base: Path, names: Callable[[Sequence[Mapping[str, Value]]]
         RunLimits(file.retries, file.timeout_s or inf, file.silent_s or inf), file.poll_s, base,
         file.model_dump(mode="json") | engine.model_dump(mode="json"),
     )  # fmt: skip
-
-
-def _part(model: type[E], data: Mapping[str, Any]) -> E:
-    """Return the keys of a search file that are a model's. Raises `InputError`."""
-    try:
-        return model.model_validate({key: value for key, value in data.items() if key in model.model_fields})
-    except ValidationError as error:
-        raise input_error(error, model) from error
 
 
 def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> TrialJob:

@@ -37,7 +37,7 @@ from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import MAX_RANK, Profile, Rung, check_name
 from beamer.studies.registration import check_profile, check_rungs
-from beamer.validation import FileEntry, input_error
+from beamer.validation import FileEntry, checked, input_error
 from beamer.workloads.programs import STAND_IN, Configuration, Program, check_program, configurations
 from beamer.workloads.scenario import Scenario, build_topology
 from beamer.workloads.scenario import parse as parse_network
@@ -178,12 +178,7 @@ def load_either(file: Path | None, gpu_options: Mapping[str, str | None]) -> tup
 
 def parse(data: Any) -> JointScenario:
     """Build a scenario for both levels from the content of its file. Raises `InputError`."""
-    if not isinstance(data, dict):
-        raise InputError("scenario", data, f"a mapping with {', '.join(_File.model_fields)}")
-    try:
-        file = _File.model_validate(data)
-    except ValidationError as error:
-        raise input_error(error, _File) from error
+    file = checked(_File, data, "scenario")
     check_name(file.name, "name")
     fabric = build_topology(file.topology)
     nodes = tuple(Node(host.name, file.gpus_per_host) for host in fabric.hosts)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from beamer import entry_points
 from beamer.errors import InputError, nearest
@@ -26,7 +26,7 @@ from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.model import Role, Rung, Worker, check_name
 from beamer.studies.registration import check_rungs
 from beamer.units import UNSCALED_WINDOW_BYTES, parse_size
-from beamer.validation import FileEntry, check_arguments, input_error
+from beamer.validation import FileEntry, check_arguments, checked
 from beamer.workloads.asynchronous import AsynchronousPlan
 from beamer.yaml_files import read_yaml
 
@@ -177,12 +177,7 @@ def load(path: Path) -> Scenario:
 
 def parse(data: Any) -> Scenario:
     """Build a scenario from the content of a scenario file. Raises `InputError`."""
-    if not isinstance(data, dict):
-        raise InputError("scenario", data, f"a mapping with {', '.join(_File.model_fields)}")
-    try:
-        file = _File.model_validate(data)
-    except ValidationError as error:
-        raise input_error(error, _File) from error
+    file = checked(_File, data, "scenario")
     check_name(file.name, "name")
     fabric = build_topology(file.topology)
     _unique([s.study for s in file.studies], "studies")

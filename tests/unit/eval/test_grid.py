@@ -1,5 +1,6 @@
 """The command that experiments on cells share: what its options and its help are of each."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,17 @@ def test_every_run_of_an_experiment_has_a_label_of_its_own(experiment: GridExper
     assert {len(several) for by_contender in by_cell for several in by_contender.values()} == {2}
 
 
-def test_a_digest_of_code_is_not_of_other_policies() -> None:
+def test_a_digest_of_code_is_not_of_other_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     fair, fifo = NETWORK_POLICIES["fair"], NETWORK_POLICIES["fifo"]
-    assert code_digest("eval.rates.runs", fair) != code_digest("eval.rates.runs", fifo)
+    before = code_digest("eval.rates.runs", fair), code_digest("eval.rates.runs", fifo)
+    read_text = Path.read_text
+
+    def changed(path: Path, *arguments: Any, **keys: Any) -> str:
+        text = read_text(path, *arguments, **keys)
+        return text + "\nCHANGED = 1\n" if path.name == "fifo.py" and path.parent.name == "policies" else text
+
+    monkeypatch.setattr(Path, "read_text", changed)
+    code_digest.cache_clear()
+    after = code_digest("eval.rates.runs", fair), code_digest("eval.rates.runs", fifo)
+    assert (after[0] == before[0], after[1] == before[1]) == (True, False)
+    code_digest.cache_clear()
