@@ -12,18 +12,16 @@ LIVE = ("placement", "resizing")
 
 @dataclass(frozen=True)
 class JointParts:
-    """Which parts are switched on.
-
-    placement: trials go to nodes between which links are used least, see `beamer.joint.placement`. resizing: policies that
-    resize know of sizes that were not tried what their network would cost, see `beamer.joint.resizing`. planes: a trial's
-    paths are those that are used least, see `beamer.joint.planes`. phases: a trial starts when its coflows meet those of
-    others least, see `beamer.joint.phases`.
-    """
+    """Which parts are switched on."""
 
     placement: bool = False
+    """Trials go to nodes between which links are used least, see `beamer.joint.placement`."""
     resizing: bool = False
+    """Policies that resize know what the network of sizes that were not tried would cost, see `beamer.joint.resizing`."""
     planes: bool = False
+    """A trial's paths are those that are used least, see `beamer.joint.planes`."""
     phases: bool = False
+    """A trial starts when its coflows meet those of others least, see `beamer.joint.phases`."""
 
     @classmethod
     def of(cls, field: str, names: Iterable[str]) -> "JointParts":

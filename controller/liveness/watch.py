@@ -24,14 +24,12 @@ _RETRY_S = 1.0  # A check is made again so long after the journal could not be w
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """For how long something may be missing.
-
-    grace_s: a worker's process before its attempt ends. silence_s: anything that is said of a study, a stage or a trial before
-    it is left out of account; 0: for ever.
-    """
+    """For how long something may be missing."""
 
     grace_s: float = GRACE_S
+    """Seconds for which a worker's process may be missing before its attempt ends."""
     silence_s: float = SILENCE_S
+    """Seconds without a word of a study, a stage or a trial before it is left out of account; 0: for ever."""
 
     def __post_init__(self) -> None:
         """Raise `InputError` for what no time can be.

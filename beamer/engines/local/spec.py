@@ -15,37 +15,48 @@ COLLECTIVE_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """How the ranks of a job are launched, and how they are communicated with.
-
-    command: of every rank alike. cwd: where it runs; "": in the job's directory. env: over the supervisor's environment.
-    checkpoint: the path that the program is given in BEAMER_CHECKPOINT, on every node the same file; "": one in the job's
-    directory, for jobs that never leave a file system.
-    progress: a regular expression, of the package `regex`, that is searched for in every line the ranks print, its groups named
-    as in `pattern.GROUPS`; a run fails on a line that takes it longer than `SEARCH_S` there. "": a line that is a
-    JSON object with these keys. It may print `samples`, in all, instead of iterations.
-    stop_signal: upon which the ranks stop at one iteration boundary with a checkpoint written and exit with `stopped_code`.
-    checkpoint_signal: upon which they write a checkpoint and continue. Both reach the ranks alone, not their children.
-    grace_s: after which ranks that have not stopped are killed; what came after their last checkpoint is lost.
-    batch_size: of the request, all ranks together. iterations: after which the program ends by itself; 0: not known here.
-    every: iterations of whose multiples each is reported, or the first line after it.
-    collective_timeout_s: after which a rank that waits for others in a collective gives up; 0: never. A job of several ranks
-    that has been suspended for half of it is parked. By default that of PyTorch's NCCL groups; those of other backends, gloo's
-    too, wait for 1800 s.
-    """
+    """How the ranks of a job are launched, and how they are communicated with."""
 
     command: tuple[str, ...]
+    """The program and its arguments, of every rank alike."""
     cwd: str = ""
+    """The directory in which it runs; "": the job's."""
     env: tuple[tuple[str, str], ...] = ()
+    """Variables that it is given over those of the supervisor's environment."""
     checkpoint: str = ""
+    """The path that it is given in BEAMER_CHECKPOINT, on every node the same file.
+
+    "": one in the job's directory, for jobs that never leave a file system.
+    """
     progress: str = ""
+    """A regular expression, of the package `regex`, that is searched for in every line the ranks print.
+
+    Its groups are named as in `pattern.GROUPS`; a run fails on a line that takes it longer than `SEARCH_S` there. "": a line
+    that is a JSON object with these keys. It may print `samples`, in all, instead of iterations.
+    """
     stop_signal: int = signal.SIGTERM
+    """The signal upon which the ranks stop at one iteration boundary, with a checkpoint, and exit with `stopped_code`.
+
+    It reaches the ranks alone, not their children.
+    """
     checkpoint_signal: int = signal.SIGUSR1
+    """The signal upon which the ranks, not their children, write a checkpoint and continue."""
     stopped_code: int = 0
+    """The exit code of a rank that has stopped upon the signal."""
     grace_s: float = 30.0
+    """Seconds after which ranks that have not stopped are killed; what came after their last checkpoint is lost."""
     batch_size: int = 1
+    """Samples of an iteration, all ranks together, as the request has it."""
     iterations: int = 0
+    """Iterations after which the program ends by itself; 0: not known here."""
     every: int = 1
+    """Iterations of whose multiples each is reported, or the first line after it."""
     collective_timeout_s: float = COLLECTIVE_TIMEOUT_S
+    """Seconds after which a rank that waits for others in a collective gives up; 0: never.
+
+    A job of several ranks that has been suspended for half of it is parked. By default that of PyTorch's NCCL groups; those of
+    other backends, gloo's too, wait for 1800 s.
+    """
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -65,21 +76,24 @@ class LaunchSpec:
 
 @dataclass(frozen=True)
 class LocalNode:
-    """A machine, or a part of one, with the GPUs that jobs may use there.
-
-    devices: what CUDA_VISIBLE_DEVICES calls the GPUs, in order; (): their indices. On a machine without GPUs a GPU is a slot.
-    address: at which rank 0 is reached by the others. launcher: how processes are started there.
-    root: the directory of jobs there; "": the engine's. python: the interpreter that has Beamer there; "": the engine's.
-    """
+    """A machine, or a part of one, with the GPUs that jobs may use there."""
 
     name: str
+    """What the search and its reports call the node."""
     gpus: int
+    """How many GPUs jobs may use; on a machine without GPUs each is a slot."""
     cpus: float = 0.0
+    """How many processor cores jobs may use; 0: not known."""
     devices: tuple[str, ...] = ()
+    """What CUDA_VISIBLE_DEVICES calls the GPUs, in order; (): their indices."""
     address: str = "127.0.0.1"
+    """The address at which rank 0 is reached by the others."""
     launcher: Launcher = field(default=Subprocess())
+    """How processes are started there."""
     root: str = ""
+    """The directory of jobs there; "": the engine's."""
     python: str = ""
+    """The interpreter that has Beamer there; "": the engine's."""
 
     def __post_init__(self) -> None:
         if self.gpus < 0:

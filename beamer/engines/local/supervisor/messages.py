@@ -40,25 +40,32 @@ class GetPort:
 
 @dataclass(frozen=True)
 class Launch:
-    """Start the ranks of a run on this node; a run that was launched before is left as it is.
-
-    run: counts the job's launches. ranks: their numbers on this node. devices: what CUDA_VISIBLE_DEVICES is to name, in order
-    of ranks. batch_size: of this run. progress: of the job so far. gap_s: how long the job has computed nothing before.
-    ran_s, quiet_s: as in `RunStatus`, of the runs before this one.
-    """
+    """Start the ranks of a run on this node; a run that was launched before is left as it is."""
 
     run: int
+    """The number of the run: it counts the job's launches."""
     spec: LaunchSpec
+    """How the ranks are launched."""
     ranks: tuple[int, ...]
+    """Their numbers on this node."""
     devices: tuple[str, ...]
+    """What CUDA_VISIBLE_DEVICES is to name, in order of ranks."""
     world_size: int
+    """How many ranks the run has on all nodes."""
     master_addr: str
+    """The address of rank 0."""
     master_port: int
+    """The port of rank 0."""
     batch_size: int
+    """Samples of an iteration in this run, all ranks together."""
     progress: Progress = field(default=Progress())
+    """How far the job has come."""
     gap_s: float = 0.0
+    """Seconds for which the job has computed nothing before."""
     ran_s: float = 0.0
+    """As in `RunStatus`, of the runs before this one."""
     quiet_s: float = 0.0
+    """As in `RunStatus`, of the runs before this one."""
 
 
 @dataclass(frozen=True)
