@@ -4,6 +4,7 @@ The base install has no library for command lines, so this module and the module
 a table of commands, or one command, and typer parses a command's arguments.
 """
 
+import errno
 import gc
 import os
 import signal
@@ -16,6 +17,7 @@ from importlib import import_module
 from beamer.compilation import COMPILATION, NOTICE
 from beamer.errors import BeamerError, InputError, PlatformError, nearest
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISTRIBUTION = "beamer-scheduler"  # On a package index, the import package's name belongs to others.
 PACKAGES = ("beamer", "controller", "hostagent", "topologies", "eval")  # A module missing from these is no missing extra.
 
@@ -137,11 +139,22 @@ def errors_as_exit_codes(program: str) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _discard_output()
+        print(f"{_last_word(program)}: what it has to say or to keep cannot be written: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
     except BeamerError as error:
         print(f"{_last_word(program)}: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError | PlatformError) else 1)
+
+
+def _discard_output() -> None:
+    """Have what is still to be printed go nowhere, which the interpreter would try at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _last_word(text: str) -> str:

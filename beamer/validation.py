@@ -1,5 +1,6 @@
 """Input checked, and pydantic's findings as the one-line `InputError`, with the nearest known key for an unknown one."""
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from inspect import Parameter, signature
@@ -13,6 +14,7 @@ from beamer.validation_messages import expected
 
 M = TypeVar("M", bound=BaseModel)
 
+_OF_YAML = re.compile(r"\A([+-]?)\.(?=(?:inf|Inf|INF|nan|NaN|NAN)\Z)")  # `.inf`, which pydantic calls `inf`
 _OF_KEY = "[key]"  # pydantic ends the location of a key that is no text with this part; the part before is the key.
 # pydantic names an unknown key so in a model and in a dataclass.
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
@@ -158,7 +160,8 @@ def parsed_settings(of: str, record: type, settings: Sequence[str], option: str 
         if name not in known:
             raise InputError(f"{of}.{name}", text, nearest(name, known) if known else "no parameter")
         try:
-            parameters[name] = TypeAdapter(get_type_hints(record)[name]).validate_strings(text)
+            plain = _OF_YAML.sub(r"\1", text)
+            parameters[name] = TypeAdapter(get_type_hints(record)[name]).validate_strings(plain)
         except ValidationError as error:
             raise InputError(f"{of}.{name}", text, input_error(error).expected) from error
         except (NameError, PydanticUserError) as error:  # The class is another package's.

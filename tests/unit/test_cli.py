@@ -62,6 +62,21 @@ def _refused(done: "subprocess.CompletedProcess[str]", *parts: str) -> None:
         assert part in line
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_output_that_cannot_be_written_is_said_without_a_traceback() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "beamer.cli", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            cwd=ROOT,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "beamer: what it has to say or to keep cannot be written: No space left on device\n"
+
+
 @pytest.mark.parametrize(("program", "option", "value", "expected"), [
     ("beamer", "--seed", "1e3", "a whole number"), ("controller", "--grace", "abc", "a number"),
 ])  # fmt: skip

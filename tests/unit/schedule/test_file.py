@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,8 @@ def test_braces_are_doubled() -> None:
 def test_policy_parameters_are_parsed_as_their_fields_types() -> None:
     assert gpu_policy_of("hermes", ["window=3", "norm=largest", "hysteresis=2e-1"]) == Hermes(3, "largest", 0.2)
     assert gpu_policy_of("ones", ["learn=false"]).learn is False  # type: ignore[attr-defined]  # a field of that policy
+    for endless in ("inf", ".inf", "+.Inf"):
+        assert gpu_policy_of("convergence", [f"patience_s={endless}"]).patience_s == inf  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
