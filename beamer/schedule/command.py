@@ -319,7 +319,9 @@ class _Command:
                 self.errors.print(escape(line), highlight=False, soft_wrap=True)
             raise typer.Exit(ALL_FAILED)
         if not self.session.done:
-            self.console.print("to continue, run the same command again" + (" without --stop" if stop else ""), highlight=False)
+            self.console.print(
+                "to continue, run the same command again" + (" without --stop or --kill" if stop else ""), highlight=False
+            )
             if not stop:
                 raise typer.Exit(128 + self.signals[0])
         if left:
