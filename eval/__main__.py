@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -19,6 +21,12 @@ NOT_EVERYWHERE = "X86_V4 AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX51
 Policies that fit curves decide otherwise with it: up to 3 % of a mean under `convergence` in Pollux' simulator. Each version of
 NumPy knows some of the names, and passes over the others with an `ImportWarning`. The simulators of others have older versions.
 """
+KERNEL_EVERYWHERE = "Haswell"
+"""The kernel of OpenBLAS where the processor has AVX-512, for which it has others that round otherwise.
+
+Each such processor has the instructions of this one. Other processors of this kind take it, or one with its results, by themselves.
+"""
+PROCESSOR = Path("/proc/cpuinfo")
 COMMANDS = {
     "asynchronous": Command(
         "eval.asynchronous.command:asynchronous",
@@ -113,10 +121,21 @@ COMMANDS = {
 }
 
 
+def _calculate_as_everywhere() -> None:
+    """Leave out instructions by which figures differ from machine to machine; NumPy is imported with the experiment.
+
+    What the environment says stands.
+    """
+    os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", NOT_EVERYWHERE)
+    with suppress(OSError):
+        if " avx512f " in PROCESSOR.read_text():
+            os.environ.setdefault("OPENBLAS_CORETYPE", KERNEL_EVERYWHERE)
+
+
 def main() -> None:
     """Run the command line; findings in a config file are errors of its option, and SIGTERM ends it as an interrupt does."""
     if sys.argv[1:] and sys.argv[1] in CALCULATED:
-        os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", NOT_EVERYWHERE)  # NumPy is imported with the experiment
+        _calculate_as_everywhere()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # Whatever was started is ended on the way out.
     with errors_as_exit_codes("eval"):
         try:
