@@ -24,7 +24,7 @@ NumPy knows some of the names, and passes over the others with an `ImportWarning
 KERNEL_EVERYWHERE = "Haswell"
 """The kernel of OpenBLAS where the processor has AVX-512, for which it has others that round otherwise.
 
-Each such processor has the instructions of this one. Other processors of this kind take it, or one with its results, by themselves.
+Each such processor has the instructions of this one. Others take it, or one with the same results, by themselves.
 """
 PROCESSOR = Path("/proc/cpuinfo")
 COMMANDS = {
