@@ -129,6 +129,29 @@ def test_a_suspended_job_takes_no_processor_time(site: Site, group: str) -> None
     assert site.ranks() == []
 
 
+def test_a_job_that_is_just_starting_a_program_is_suspended(site: Site, group: str) -> None:
+    # The child tries one directory after the other; until it executes the program its parent waits in vfork(2).
+    site.program(
+        "job",
+        "import os, subprocess, time\n"
+        'os.get_exec_path = lambda env=None: ["/nowhere"] * 300_000 + ["/bin"]\n'
+        'subprocess.Popen(["sleep", "999"])\n'
+        "time.sleep(1000)",
+    )
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    until(lambda: len(site.ranks()) == 2, "a child")
+    assert not any(b"sleep\0" in read(pid, "cmdline") for pid in site.ranks()), (
+        "the program is executed only after its path is found"
+    )
+    engine.suspend("job")
+    before = ticks(site.ranks())
+    time.sleep(0.1)
+    assert ticks(site.ranks()) == before
+    engine.resume("job")
+    until(lambda: any(b"sleep\0" in read(pid, "cmdline") for pid in site.ranks()), "the program to be executed")
+
+
 def test_calls_may_be_repeated(site: Site) -> None:
     site.trainer("job", 100_000, "--pause-s", "0.005")
     engine = site.engine()

@@ -12,9 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from beamer.engines.local.supervisor.processes import descendants, is_stopped, marked
+from beamer.engines.local.supervisor.processes import descendants, is_stopped, marked, may_be_awaited
 
 POLL_S = 0.0005
+_VFORK_S = 0.01  # How long a child may take from vfork(2) to the program that it executes, at first.
 KINDS = ("auto", "cgroup2", "signals")
 
 
@@ -55,8 +56,7 @@ class Group(ABC):
         while True:
             left = {*self.members(), *marked(self.mark)}
             for pid in left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                _send(pid, signal.SIGKILL)
             if not left:
                 return True
             if time.monotonic() > until:
@@ -130,24 +130,50 @@ class Signals(Group):
         return descendants(os.getpid())
 
     def freeze(self, timeout_s: float) -> bool:
-        """Stop all, until none of their threads runs when all are checked: one may have forked in between."""
-        until = time.monotonic() + timeout_s
+        """Stop all, until none of their threads runs when all are checked: one may have forked in between.
+
+        A thread that calls vfork(2), as most programs do to start another one, cannot stop before its child executes that
+        program. A child that was stopped before goes on for as long as it takes, twice as long each time.
+        """
+        until, patience_s = time.monotonic() + timeout_s, _VFORK_S
         while moving := [pid for pid in self.members() if not is_stopped(pid)]:
             for pid in moving:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
-            while not all(is_stopped(pid) for pid in moving):
+                _send(pid, signal.SIGSTOP)
+            if not _are_stopped(moving, min(time.monotonic() + patience_s, until)):
                 if time.monotonic() > until:
                     return False
-                time.sleep(POLL_S)
+                self._continue_awaited(patience_s)
+                patience_s *= 2
         return True
 
     def thaw(self, timeout_s: float) -> bool:
         """Continue all; those that a program had stopped itself continue as well."""
         for pid in reversed(self.members()):  # A parent that waits for stopped children finds them running.
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+            _send(pid, signal.SIGCONT)
         return True
+
+    def _continue_awaited(self, for_s: float) -> None:
+        """Let those processes go on for a while which their parents may wait for."""
+        awaited = [pid for pid in self.members() if may_be_awaited(pid)]
+        for pid in awaited:
+            _send(pid, signal.SIGCONT)
+        if awaited:
+            time.sleep(for_s)
+
+
+def _are_stopped(pids: list[int], until: float) -> bool:
+    """Wait until processes that were told to stop have done so, and return whether all have in time."""
+    while not all(is_stopped(pid) for pid in pids):
+        if time.monotonic() > until:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process, if it still exists."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 _GROUPS: dict[str, type[Group]] = {group.kind: group for group in (ControlGroup, Signals)}

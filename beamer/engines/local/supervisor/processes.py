@@ -45,6 +45,12 @@ def is_stopped(pid: int) -> bool:
     return all(thread.state in STOPPED for thread in threads(pid))
 
 
+def may_be_awaited(pid: int) -> bool:
+    """Return whether a thread of a process' parent waits in the kernel, and may do so until the process executes a program."""
+    process = stat(pid)
+    return process is not None and any(thread.state == "D" for thread in threads(process.parent))
+
+
 def descendants(ancestor: int) -> list[int]:
     """Return the processes below one that have not died, parents before children."""
     children: dict[int, list[int]] = {}
