@@ -20,7 +20,8 @@ from hostagent.marks.sockets import SocketTable
 from hostagent.queues.htb import ClassCount, Queues
 from hostagent.queues.tree import Tree
 
-# Reading a whole tree costs several times what its counters cost, so each port's tree is read once in so many reports.
+# Reading a whole tree costs several times what its counters cost, so each port's tree is read once in so many reports. It runs
+# another program, for which connections on their way to a mark would be held, so that it waits for them: once more as long.
 WHOLE_TREE_EVERY = 20
 _MAX_NAMED = 5  # An error names at most so many interfaces: enough to see what they have in common.
 _ABSENT = 0  # No interface has this index.
@@ -70,7 +71,7 @@ class Enforcer:
         self._marking: frozenset[str] = frozenset()  # The interfaces whose queues are picked by mark.
         self._trees: dict[str, _Installed] = {}
         self._classes: Mapping[str, Mapping[int | None, tuple[int, ...]]] = {}
-        self._readings = 0
+        self._since_whole: dict[str, int] = {}  # The reports since the whole tree of an interface was read.
         self._cleared = False  # It is set once marks that another agent has left are removed.
 
     def close(self) -> None:
@@ -199,11 +200,13 @@ class Enforcer:
 
         A missing class is noticed at once, anything else when the whole tree is read.
         """
-        self._readings += 1
+        whole_after = 2 * WHOLE_TREE_EVERY if self._sockets.draining else WHOLE_TREE_EVERY
+        before = self._since_whole
+        self._since_whole = {name: before.get(name, place % WHOLE_TREE_EVERY) + 1 for place, name in enumerate(self._classes)}
         ports = []
-        for place, (name, classes) in enumerate(self._classes.items()):
+        for name, classes in self._classes.items():
             with suppress(InputError):  # an interface that is gone has no counters
-                counts = self._watched_counts(name, whole=(self._readings + place) % WHOLE_TREE_EVERY == 0)
+                counts = self._watched_counts(name, whole=self._since_whole[name] >= whole_after)
                 ports.append(
                     PortCounters(interface=name, classes=tuple(_counter(k, ids, counts) for k, ids in classes.items()))
                 )
@@ -213,6 +216,7 @@ class Enforcer:
         counts = self._queues.counts(interface)
         installed = self._trees.get(interface)
         if installed is not None and (whole or counts.keys() != installed.tree.classes.keys()):
+            self._since_whole[interface] = 0
             with self._state.changing():
                 self._state.own(self._state.owned() | {interface})
                 index = self._queues.index(interface)

@@ -10,9 +10,10 @@ from beamer.network.protocol import Assignment, LocalWorker, Port
 from beamer.studies.model import Process
 from hostagent import enforce as module
 from hostagent.desired import DesiredState, desired_state
-from hostagent.enforce import Enforcer
+from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.expiry.state import StateDirectory
 from hostagent.marks.socket_marks import Mark
+from hostagent.queues.htb import ClassCount
 from hostagent.queues.tree import Tree, class_id
 
 PORTS = tuple(Port(interface=name, rate_bps=20_000_000, classify="mark") for name in ("e0", "e1"))
@@ -24,6 +25,7 @@ class FakeQueues:
 
     def __init__(self) -> None:
         self.trees: dict[str, Tree] = {}
+        self.reconciled: list[str] = []
         self.refusing: set[str] = set()
         self.indices = {port.interface: place for place, port in enumerate(PORTS, 1)}
 
@@ -39,7 +41,11 @@ class FakeQueues:
         if interface in self.refusing:
             raise PlatformError(interface, "try again")
         self.trees[interface] = desired
+        self.reconciled.append(interface)
         return 1
+
+    def counts(self, interface: str) -> dict[int, ClassCount]:
+        return {id_: ClassCount(0, 0, 0, 0) for id_ in self.trees[interface].classes}
 
     def close(self) -> None: ...
 
@@ -68,6 +74,7 @@ class FakeSockets:
         self.connections: tuple[()] = ()
         self.unmatched_bytes = {"s/t/j": 5}
         self.complete = False
+        self.draining = False
         self.gone: tuple[()] = ()
         self.refused: tuple[()] = ()
 
@@ -164,6 +171,27 @@ def test_an_interface_that_goes_away_between_the_steps_is_named_and_served_when_
     queues.indices["e0"] = 77
     assert enforcer.apply(other) == 2, "the interface that is back, and the socket"
     assert queues.trees == other.trees
+
+
+def test_trees_are_read_whole_when_no_connection_is_held_but_not_never(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    enforcer.apply(wanted())
+
+    def read_whole(reports: int) -> list[str]:
+        queues.reconciled.clear()
+        for _ in range(reports):
+            enforcer.counters()
+        return sorted(queues.reconciled)
+
+    assert read_whole(WHOLE_TREE_EVERY) == ["e0", "e1"]
+    sockets.draining = True
+    assert read_whole(WHOLE_TREE_EVERY) == []
+    sockets.draining = False
+    assert read_whole(1) == ["e0", "e1"], "as soon as none is held any more"
+    sockets.draining = True
+    assert read_whole(2 * WHOLE_TREE_EVERY) == ["e0", "e1"], "though one or another is always held"
 
 
 def test_an_interface_that_was_replaced_gets_its_tree_again(tmp_path: Path, queues: FakeQueues, sockets: FakeSockets) -> None:
