@@ -207,7 +207,7 @@ class EmulationStudy:
         return table
 
 
-COMMITTED = Committed("emulation", "architecture.md", EmulationStudy.from_json)
+COMMITTED = Committed("emulation", "experiments/emulation.md", EmulationStudy.from_json)
 
 
 def emulation(

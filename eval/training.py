@@ -165,7 +165,7 @@ def repeated(config: TrainingConfig, console: Console, keep: Callable[[TrainingS
     return study
 
 
-COMMITTED = Committed("training", "gpu.md", TrainingStudy.from_json)
+COMMITTED = Committed("training", "experiments/joint.md", TrainingStudy.from_json)
 
 
 def training(

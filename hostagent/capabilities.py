@@ -11,7 +11,7 @@ from pathlib import Path
 NET_ADMIN = "CAP_NET_ADMIN"
 SYS_PTRACE = "CAP_SYS_PTRACE"
 DAC_READ_SEARCH = "CAP_DAC_READ_SEARCH"
-DEPLOYMENT = "see docs/deployment.md"
+DEPLOYMENT = "see docs/operate.md"
 
 _NUMBERS = {"CAP_DAC_OVERRIDE": 1, DAC_READ_SEARCH: 2, SYS_PTRACE: 19}  # linux/capability.h
 

@@ -18,7 +18,7 @@ An order of some events is a programme with fewer rows: a stage may then run fro
 its start to the first that is not before its end. So its value bounds all orders that extend it. The least value over all
 orders is the bound, which is our own. It is found best first: first over orders in which the items' last stages end, as the
 barrier bound is, then by inserting, at each place that it may have, the stage's end that the solution heeds least. The least
-value of the open ones is a bound at any time. The argument is written out in docs/policies.md.
+value of the open ones is a bound at any time. The argument is written out in docs/experiments/bounds.md.
 """
 
 from dataclasses import dataclass

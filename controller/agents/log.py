@@ -28,7 +28,7 @@ class AgentLog:
 
     def unreported(self, kind: str, left_out: Mapping[str, int]) -> None:
         """Log once how much of a report is beyond this controller's limits."""
-        what = "a host has more to report than is taken, see docs/limits.md; its workers without it are named as unattached"
+        what = "a host has more to report than is taken, see docs/operate.md; its workers without it are named as unattached"
         self.limited.warning(
             what, self.agent, (kind, *left_out), agent=self.agent, report=kind, left_out_of_it=_counts(left_out)
         )

@@ -56,7 +56,7 @@ def serve(
         float, typer.Option(help="Seconds without news of a study, stage or trial before it is left out of account; 0: never.")
     ] = SILENCE_S,
     limits: Annotated[
-        Path | None, typer.Option(help="What the controller takes on: a YAML or JSON mapping, see docs/limits.md.")
+        Path | None, typer.Option(help="What the controller takes on: a YAML or JSON mapping, see docs/operate.md.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="This controller's certificate, PEM, for HTTP and OpenFlow.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's key, PEM.")] = None,

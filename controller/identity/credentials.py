@@ -55,7 +55,7 @@ def check_exposure(http: str, openflow: str, credentials: Credentials) -> None:
         ("--openflow", openflow, credentials.switches, _TLS_OPTIONS),
     ):
         if not complete and not is_loopback(parse_address(address, field)[0]):
-            expected = f"a loopback address, or {needed} (docs/deployment.md), or --insecure to let whoever reaches it in"
+            expected = f"a loopback address, or {needed} (docs/operate.md), or --insecure to let whoever reaches it in"
             raise InputError(field, address, expected)
 
 

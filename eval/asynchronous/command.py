@@ -22,7 +22,7 @@ def _runs(config: AsynchronousConfig, name: str, cell: AsynchronousCell, seed: i
 ASYNCHRONOUS = GridExperiment(
     "asynchronous",
     "Compare network policies on searches without barriers, in the simulator.",
-    "policies.md",
+    "experiments/asynchronous.md",
     AsynchronousConfig,
     AsynchronousStudy,
     lambda config: {name: config.cell(name) for name in config.cells},

@@ -1,6 +1,6 @@
 """How fast the scheduling core is: `python -m eval bench`. Ratios within one run, against the baseline each table names.
 
-Decisions of both levels are committed, as `eval/results/bench.json` and a section of docs/gpu.md; all else is printed.
+Decisions of both levels are committed, as `eval/results/bench.json` and a section of docs/experiments/decisions.md; all else is printed.
 """
 
 import json

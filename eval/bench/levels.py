@@ -289,4 +289,4 @@ class LevelsStudy:
         return table
 
 
-COMMITTED = Committed("bench", "gpu.md", LevelsStudy.from_json)
+COMMITTED = Committed("bench", "experiments/decisions.md", LevelsStudy.from_json)

@@ -1,4 +1,4 @@
-"""The table of disturbed searches, for docs/engines.md."""
+"""The table of disturbed searches, for docs/experiments/engines.md."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -53,4 +53,4 @@ class EngineStudy:
         return {"disturbed": [made]}
 
 
-COMMITTED = Committed("engines", "engines.md", EngineStudy.from_json)
+COMMITTED = Committed("engines", "experiments/engines.md", EngineStudy.from_json)

@@ -28,7 +28,7 @@ TOLD_S = 0.1  # Open vSwitch's message of a rule that it has just removed may ta
 LIFE_S = 1.0  # The next fault comes at most so long after a recovery.
 DOWN_S = 2.0  # A link is away for at most so long.
 QUIET_EVERY = 5  # One of so many faults comes without load, so that the plans on both sides of it can be compared.
-TAKES_OVER_S = 5.0  # A follower may take so long to take over: docs/reliability.md promises this.
+TAKES_OVER_S = 5.0  # A follower may take so long to take over: docs/operate.md promises this.
 PAIRS: Mapping[str, Sequence[str]] = MappingProxyType({"first": ("h1", "h2"), "second": ("h2", "h3")})
 """By study, the hosts of workers that send to each other. They come first, so that no other trial changes their class."""
 UNUSED_S = LINGER_S + 1.0  # A switch has lost the rules that a controller wanted no longer after so long.

@@ -19,7 +19,7 @@ from tests.support.postgresql import binaries, missing, postgresql
 
 LEADS_S = 1.0  # The next fault comes at most so long after a follower is ready.
 QUIET_EVERY = 4  # One of so many fail-overs comes without load, so that the plans on both sides of it can be compared.
-TAKES_OVER_S = 5.0  # A follower may take so long to take over: docs/reliability.md promises this.
+TAKES_OVER_S = 5.0  # A follower may take so long to take over: docs/operate.md promises this.
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The table of faults, for docs/reliability.md."""
+"""The table of faults, for docs/experiments/faults.md."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -102,4 +102,4 @@ def _seconds(one: FaultOutcome) -> str:
     return f"{median(one.recovery_s):.2f} s ({max(one.recovery_s):.2f} s)" if one.recovery_s else ""
 
 
-COMMITTED: Committed[FaultStudy] = Committed("faults", "reliability.md", FaultStudy.from_json)
+COMMITTED: Committed[FaultStudy] = Committed("faults", "experiments/faults.md", FaultStudy.from_json)

@@ -47,7 +47,7 @@ def gpu(
         bool,
         typer.Option("--regions", help="Search conditions for published factors instead; eval/results/gpu-regions.json."),
     ] = False,
-    docs: Annotated[bool, typer.Option("--docs", help="Write the tables of docs/gpu.md from eval/results instead.")] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="Write the tables of docs/experiments/gpu.md from eval/results instead.")] = False,
 ) -> None:
     """Compare GPU policies on the conditions of the claims published about them, in the simulator."""
     if sum((tune, conditions, docs)) > 1:

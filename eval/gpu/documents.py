@@ -1,4 +1,4 @@
-"""The tables of docs/gpu.md, as the results files of `eval gpu` and `eval peers` have them.
+"""The tables of docs/experiments/gpu.md, as the results files of `eval gpu` and `eval peers` have them.
 
 The name of a section is, of `gpu`, a claim's, "verdicts", or "conditions CLAIM"; of `peers` a peer's, or "agreement".
 """
@@ -13,7 +13,7 @@ from eval.gpu.results_file import RESULTS, StudyResults, read_results
 from eval.peers import results_file
 from eval.peers.results_file import PeerResults
 
-DOCS = Path(__file__).parent.parent.parent / "docs" / "gpu.md"
+DOCS = Path(__file__).parent.parent.parent / "docs" / "experiments" / "gpu.md"
 
 
 def sections(

@@ -29,7 +29,7 @@ def _run(cell: JointCell, who: str, seed: int, variant: JointVariant = PLAIN) ->
 JOINT = GridExperiment(
     "joint",
     "Compare pairs of a GPU policy and a network policy on searches that share GPUs and network, in the simulator.",
-    "gpu.md",
+    "experiments/joint.md",
     JointConfig,
     JointStudy,
     lambda config: {name: config.cell(name) for name in (*config.cells, *config.cells_of_parts)},

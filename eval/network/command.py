@@ -35,7 +35,7 @@ def _runs(config: NetworkConfig, name: str, cell: Cell, seed: int) -> Mapping[st
 NETWORK = GridExperiment(
     "network",
     "Compare network policies with each other and with the best lower bound, in the simulator.",
-    "policies.md",
+    "experiments/network.md",
     NetworkConfig,
     Study,
     NetworkConfig.cells,

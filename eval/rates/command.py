@@ -19,7 +19,7 @@ def _runs(config: RatesConfig, name: str, cell: Cell, seed: int) -> Mapping[str,
 RATES = GridExperiment(
     "rates",
     "Compare classes, ceilings on senders and both with the ideal order, in the simulator.",
-    "rates.md",
+    "experiments/rates.md",
     RatesConfig,
     RatesStudy,
     lambda config: {name: config.cell(name) for name in config.cells},

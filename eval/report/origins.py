@@ -91,7 +91,7 @@ def of_study(committed: Committed[Any]) -> dict[str, DocsSection]:
 
 
 def of_gpus() -> dict[str, DocsSection]:
-    """Return the sections of docs/gpu.md that `eval/gpu/documents.py` writes."""
+    """Return the sections of docs/experiments/gpu.md that `eval/gpu/documents.py` writes."""
     results = read_results()
     grids = read_json(regions.RESULTS, "the results") if regions.RESULTS.exists() else {}
     peers = results_file.read_results()

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from eval.documents import SECTION
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 PLACE = re.compile(r"<!-- section (?P<name>[\w ]+) -->")
 HEADING, TABLE, FENCE, SECTION_KIND, PICTURE = "heading", "table", "fence", "section", "picture"
 

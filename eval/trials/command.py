@@ -35,7 +35,7 @@ def _runs(config: TrialsConfig, name: str, cell: Cell, seed: int) -> Mapping[str
 TRIALS = GridExperiment(
     "trials",
     "Compare `beamer` with variants of itself and with its plan, in the simulator.",
-    "policies.md",
+    "experiments/network.md",
     TrialsConfig,
     TrialsStudy,
     _cells,

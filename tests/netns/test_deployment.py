@@ -1,4 +1,4 @@
-"""The documented commands, as they stand in docs/deployment.md: certificates, tokens, controller, agent, switch, trainer."""
+"""The documented commands, as they stand in docs/operate.md: certificates, tokens, controller, agent, switch, trainer."""
 
 import json
 import re
@@ -47,7 +47,7 @@ class Site:
         self.lab = lab
         self.directory = directory
         self._stack = stack
-        text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+        text = (ROOT / "docs" / "operate.md").read_text("utf-8")
         section = re.findall(rf"^## {SECTION}$(.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)[0].replace("\\\n", " ")
         self.commands = [" ".join(line.split()) for line in section.splitlines() if line.startswith("    ")]
         (directory / "fabric.json").write_text(json.dumps(FABRIC.to_dict()))

@@ -1,4 +1,4 @@
-"""The commands for two controllers in docs/deployment.md, run against Open vSwitch's database alone."""
+"""The commands for two controllers in docs/operate.md, run against Open vSwitch's database alone."""
 
 import os
 import re
@@ -35,7 +35,7 @@ def database(tmp_path: Path) -> Iterator[Mapping[str, str]]:
 
 
 def test_the_commands_for_two_controllers_are_taken(database: Mapping[str, str]) -> None:
-    section = (ROOT / "docs" / "deployment.md").read_text().partition("## Two controllers")[2]
+    section = (ROOT / "docs" / "operate.md").read_text().partition("## Two controllers")[2]
     code = re.findall(r"^    (.*)$", section, re.MULTILINE)
     commands = "\n".join(line for line in code if "ovs-vsctl" in line)
     assert commands.count("set-controller") == 1

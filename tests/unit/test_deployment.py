@@ -1,4 +1,4 @@
-"""The unit for systemd and docs/deployment.md name what the agent asks for: capabilities, options, bounds."""
+"""The unit for systemd and docs/operate.md name what the agent asks for: capabilities, options, bounds."""
 
 import inspect
 import re
@@ -13,7 +13,7 @@ from hostagent.queues.tree import MAX_CAPPED
 from hostagent.workers import attach
 from tests.support.checkout import ROOT
 
-DOCS = (ROOT / "docs" / "deployment.md").read_text()
+DOCS = (ROOT / "docs" / "operate.md").read_text()
 NEEDED = {NET_ADMIN, *(need.capability for need in OPTIONAL)}
 
 

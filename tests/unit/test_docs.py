@@ -11,7 +11,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").r
 # A path in backticks, with the number of a line or the name of a test behind it. Paths that begin with / or ~, and those with a
 # scheme or placeholders, are of files elsewhere; files in results/ are written by runs.
 PATH = re.compile(r"`((?!results/)\w[\w.-]*(?:/[\w.-]+)+\.(?:py|md|yaml|toml|json|tsv|sql|png|service|txt))(?:[:#][^`]*)?`")
-FOLDERS = (ROOT, ROOT / "tests" / "unit")  # docs/reliability.md names unit tests without their tier.
+FOLDERS = (ROOT, ROOT / "tests" / "unit")  # docs/experiments/faults.md names unit tests without their tier.
 
 
 def missing(page: str) -> list[str]:

@@ -19,11 +19,11 @@ REORDER_GAIN = 0.05  # A new order of work items has to be better than the one i
 REORDER_SLOWNESS = 0.1  # A job has to be slower by this share than one before it for the jobs of an item to be reordered.
 
 # These powers say how strongly the time counts for which a stage has been waited for, see `aged`. They were chosen on seeds
-# outside the study, by the mean and the 95th percentile of SCTs (docs/policies.md).
+# outside the study, by the mean and the 95th percentile of SCTs (docs/experiments/network.md).
 AGE_POWER = 0.5
 OVERDUE_POWER = 3.0
 
-# These exponents of the coflow index were chosen by trial on seeds outside the study, see docs/policies.md.
+# These exponents of the coflow index were chosen by trial on seeds outside the study, see docs/experiments/network.md.
 RANK_EXPONENT = 2.0  # The order of work items counts so strongly against shortest coflow first.
 SLACK_EXPONENT = 0.2  # It counts so strongly that a job's stage waits for slower ones.
 
@@ -54,7 +54,7 @@ class Beamer(NetworkPolicy[BeamerState]):
     A work item is a study's remaining work where later rungs are declared, else a stage: chained stages add up to their study's
     makespan. A declared rung's load is predicted from the study's running jobs. A trial that no stage waits for is an item of
     its own with what it has left until it completes, so that trials that a search has promoted go before fresh ones; all such
-    trials of a study share its weight (docs/policies.md, "Searches without barriers").
+    trials of a study share its weight (docs/experiments/asynchronous.md, "Searches without barriers").
 
     Weights of items grow with the time for which their running stages have been waited for, see `aged`: without that, a long
     study's wide first stage waits for the last trials of every shorter study.

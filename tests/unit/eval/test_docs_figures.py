@@ -13,7 +13,7 @@ from eval.gpu.results_file import StudyResults, read_results
 from eval.gpu.tuning import read_chosen
 from eval.peers import results_file
 
-RAY_RESULTS = documents.DOCS.parent.parent / "eval" / "results" / "ray.json"
+RAY_RESULTS = documents.DOCS.parents[2] / "eval" / "results" / "ray.json"
 ENGINES = documents.DOCS.parent / "engines.md"
 CLAIMS_HEADING = "## What came of the published claims"
 RENEW = "run `python -m eval gpu --docs`"
@@ -45,7 +45,7 @@ def test_every_claim_and_every_map_is_in_the_docs(text: str, results: StudyResul
     conditions = json.loads(regions.RESULTS.read_text()) if regions.RESULTS.exists() else {}
     assert {f"gpu conditions {name}" for name in conditions} <= names
     for name in conditions:
-        assert (documents.DOCS.parent / "images" / f"gpu-regions-{name}.png").is_file()
+        assert (documents.DOCS.parents[1] / "images" / f"gpu-regions-{name}.png").is_file()
 
 
 def test_no_table_of_figures_is_written_by_hand(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What docs/policies.md says in words and shows in pictures of the study of network policies; its tables are held elsewhere."""
+"""What docs/experiments/network.md says in words and shows in pictures of the study of network policies; its tables are held elsewhere."""
 
 import re
 
@@ -14,7 +14,7 @@ def study() -> Study:
 
 
 def test_pictures_are_there() -> None:
-    named = re.findall(r"\(images/(network-\w+\.png)\)", NETWORK.committed.path.read_text())
+    named = re.findall(r"\(\.\./images/(network-\w+\.png)\)", NETWORK.committed.path.read_text())
     assert len(named) == 2
     assert all((IMAGES / name).is_file() for name in named)
 

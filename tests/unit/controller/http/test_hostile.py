@@ -463,7 +463,7 @@ def test_limits_that_cannot_be_are_named(tmp_path: Path, text: str, said: str) -
 
 
 def test_every_limit_is_documented_with_its_default() -> None:
-    text = (ROOT / "docs" / "limits.md").read_text("utf-8")
+    text = (ROOT / "docs" / "operate.md").read_text("utf-8")
     documented = {name: int(default) for name, default in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)}
     assert documented == asdict(Limits())
 

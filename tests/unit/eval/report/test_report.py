@@ -117,7 +117,7 @@ def test_a_section_without_results_is_listed_as_missing(
     found = chapters(read_config(), known, ROOT)
     (missing,) = (chapter for chapter in found if chapter.key == "missing")
     assert re.search(
-        r"^\| eval network mixed \| docs/policies.md \| .* \| no committed figures \|$", missing.text, re.MULTILINE
+        r"^\| eval network mixed \| docs/experiments/network.md \| .* \| no committed figures \|$", missing.text, re.MULTILINE
     )
     (entry,) = (entry for chapter in found for entry in chapter.entries if entry.title.endswith(": eval network mixed"))
     assert entry.text.strip() == "**Missing: no committed figures.**"
