@@ -1,0 +1,69 @@
+"""The command lines, as their `--help` has them."""
+
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from beamer.cli import COMMANDS
+from beamer.lazy_commands import Command
+from controller.cli import SERVE as CONTROLLER
+from hostagent.cli import SERVE as AGENT
+from reference.tables import code, table
+
+PROGRAMS = {
+    **{f"beamer {name}": command for name, command in COMMANDS.items()},
+    "beamer-controller": CONTROLLER,
+    "beamer-hostagent": AGENT,
+}
+
+
+def page() -> str:
+    """Return the page of commands."""
+    parts = [
+        """# Commands
+
+Every command ends with exit code 0 where it did what was asked for, with 1 where what it ran failed, and with 2 where its input
+or this machine does not let it begin. *Extra* is what to install: `pip install 'beamer-scheduler[EXTRA]'`.
+"""
+    ]
+    for name, command in PROGRAMS.items():
+        parts += _described(name, _parsed(command), command.extra)
+    return "\n".join(parts)
+
+
+def _parsed(command: Command) -> Any:
+    """Return a command as typer parses it: one command, or a group of them."""
+    module, _, function = command.target.partition(":")
+    called = getattr(import_module(module), function)
+    if isinstance(called, typer.Typer):
+        return typer.main.get_command(called)
+    app = typer.Typer(add_completion=False)
+    app.command()(called)
+    return typer.main.get_command(app)
+
+
+def _described(name: str, command: Any, extra: str, level: int = 2) -> Iterator[str]:
+    yield f"{'#' * level} {name}\n"
+    yield f"{inspect.cleandoc(command.help or '')}\n"
+    if extra:
+        yield f"Extra: `{extra}`.\n"
+    if rows := [_row(one) for one in command.params if one.name not in ("help", "install_completion", "show_completion")]:
+        yield table(("option", "value", "default", ""), rows)
+    for inner, one in getattr(command, "commands", {}).items():
+        yield from _described(f"{name} {inner}", one, "", level + 1)
+
+
+def _row(one: Any) -> tuple[str, str, str, str]:
+    name = f"[{one.name.upper()}]" if one.param_type_name == "argument" else ", ".join(one.opts)
+    text, _, shown = (one.help or "").partition("  [default: ")
+    kind = "" if getattr(one, "is_flag", False) else _kind(one.type_descriptor.annotation)
+    default = shown.rstrip("]") or ("" if one.default is None or callable(one.default) or not kind else str(one.default))
+    return code(name), kind, "required" if one.required else code(default), text
+
+
+def _kind(annotation: Any) -> str:
+    """Return in words what is given."""
+    return {"str": "text", "int": "integer", "float": "number", "Path": "path"}.get(annotation.__name__, "")
