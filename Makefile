@@ -21,7 +21,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 # Where this is set, each program that a test starts compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-modules test-programs test-long check setup interpreter system packages compiled clean help
+.PHONY: demo test test-modules test-programs test-long docs check setup interpreter system packages compiled clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -113,6 +113,10 @@ test-long: packages compiled  ## all seeds, repeats and sizes of tests, which ta
 	@$(BIN)/python -m pytest $(BY_FILE) -n 4 -m "long and not alone" $(PROGRAMS) $(MODULES)
 	@$(BIN)/python -m pytest -m "long and alone" $(PROGRAMS)
 
+docs: setup  ## the documentation as a site, in docs/_build/html
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "the site: docs/_build/html/index.html"
+
 check: setup  ## ruff, formatting, mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -120,4 +124,4 @@ check: setup  ## ruff, formatting, mypy --strict
 
 clean:  ## remove the virtual environment, results and what a killed emulation left
 	@if [ "$(ROOT)" = yes ] && [ -x $(BIN)/beamer ]; then $(BIN)/beamer clean; fi
-	@rm -rf $(VENV) results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) results build dist docs/_build docs/reference/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,66 @@
+"""The pages of the documentation as text: their words, their sentences, and their blocks of code with how each is checked."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.checkout import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(p for p in DOCS.rglob("*.md") if "generated" not in p.parts)])
+
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_FENCE = re.compile(r"^( *)(`{3,}|:{3,})[^\n]*\n.*?^\1\2 *$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r"(?:^<!-- (?P<kind>run|not run): (?P<how>[^\n]*?) -->\n+)?^ *```(?P<language>\w*)\n(?P<code>.*?)^ *```$",
+    re.DOTALL | re.MULTILINE,
+)
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_END = re.compile(r"(?<!e\.g)(?<!i\.e)(?<!al)[.!?:](?=\s+[A-Z`\"*\[(]|\s*$)")
+
+
+@dataclass(frozen=True)
+class CodeBlock:
+    """A fenced block. kind, how: of the comment above it: "run" with where, "not run" with why, or both empty. line: in its page."""
+
+    language: str
+    code: str
+    kind: str
+    how: str
+    line: int
+
+
+def name_of(page: Path) -> str:
+    """Return a page's path below the root."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def prose(text: str) -> str:
+    """Return a page's text without blocks of code and comments."""
+    return _FENCE.sub("", _COMMENT.sub("", text))
+
+
+def words(text: str) -> int:
+    """Return how many words a page has, those of tables among them."""
+    return sum(any(map(str.isalnum, token)) for token in prose(text).split())
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a page's paragraphs and entries of lists, links as their texts."""
+    kept = (line for line in _LINK.sub(r"\1", prose(text)).splitlines() if not line.lstrip().startswith(("|", "#")))
+    for paragraph in re.split(r"\n\s*\n|\n\s*(?=[-*] |\d+\. )", "\n".join(kept)):
+        start = 0
+        joined = " ".join(paragraph.split())
+        for end in _END.finditer(joined):
+            yield joined[start : end.end()].strip()
+            start = end.end()
+        if rest := joined[start:].strip():
+            yield rest
+
+
+def blocks(text: str) -> Iterator[CodeBlock]:
+    """Yield the fenced blocks of a page."""
+    for match in _BLOCK.finditer(text):
+        line = text[: match.start("code")].count("\n")
+        yield CodeBlock(match["language"], match["code"], match["kind"] or "", match["how"] or "", line)
