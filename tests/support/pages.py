@@ -22,7 +22,7 @@ _END = re.compile(r"(?<!e\.g)(?<!i\.e)(?<!al)[.!?:](?=\s+[A-Z`\"*\[(]|\s*$)")
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """A fenced block. kind, how: of the comment above it: "run" with where, "not run" with why, or both empty. line: in its page."""
+    """A fenced block. kind, how: "run" and where, or "not run" and why, both empty without a comment. line: in its page."""
 
     language: str
     code: str

@@ -38,9 +38,10 @@ def docstrings(record: type) -> dict[str, str]:
     assert isinstance(tree, ast.ClassDef)
     found = {}
     for one, after in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(after, ast.Expr):
-            if isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
-                found[one.target.id] = after.value.value
+        is_field = isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+        if is_field and isinstance(text, str):
+            found[one.target.id] = text
     return found
 
 
