@@ -30,8 +30,11 @@ class NodeSettings(FileEntry):
     """A node of a search file, with what every engine has to know of it."""
 
     name: str
+    """The node's name, which no other node has."""
     gpus: NodeGpus
+    """GPUs that jobs may use there; without a GPU each is a slot."""
     cpus: Amount = 0.0
+    """Processor cores that jobs may use there; 0: not known."""
 
 
 class EngineSettings(FileEntry, ABC):

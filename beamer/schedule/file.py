@@ -57,36 +57,77 @@ _Scalar = Annotated[str, BeforeValidator(_scalar)]
 
 class _Job(FileEntry):
     command: list[_Text] = Field(min_length=1)
+    """The program and its arguments, the same for every rank; `{placeholders}` stand for a configuration's values."""
     cwd: str = "."
+    """The directory in which the program runs, relative to the search file."""
     env: dict[str, _Text] = Field(default={})
+    """Environment variables that the program is given beside those of `beamer schedule`."""
     checkpoint: str = ""
+    """The path that the program restarts from and writes to, relative to the search file; by default one below `--dir`.
+
+    On several machines it lies on a file system that all share, and has `{name}` in it.
+    """
     progress: str = ""
+    """A regular expression of the package `regex` that finds reports in the output; by default they are lines of JSON.
+
+    Its named groups are `iteration` or `samples`, `loss` and, if the program prints them, `accuracy`, `gradient_sqr` and
+    `gradient_var`.
+    """
     stop_signal: str = "SIGTERM"
+    """The signal upon which all ranks write a checkpoint at one iteration and exit."""
     checkpoint_signal: str = "SIGUSR1"
+    """The signal upon which the ranks write a checkpoint at the next iteration and continue."""
     stopped_code: int = Field(default=0, ge=0, le=MAX_EXIT_STATUS)
+    """The exit code, 0 to 255, of a rank that has stopped upon `stop_signal`."""
     grace_s: Seconds = 30.0
+    """Seconds after `stop_signal` at which ranks that still run are killed; what came after their last checkpoint is lost."""
     request: dict[str, Any] = Field(default={})
+    """What a configuration asks for: fields of `beamer.gpu.model.Request`, such as `gpus`, `max_gpus` and `batch_size`.
+
+    `iterations` is one of them where there are no rungs. `target_loss` is the search's own key; `servers` is refused.
+    """
 
 
 class _Rung(FileEntry):
     iterations: Iterations
+    """The iteration, from a configuration's beginning, at which the rung ends.
+
+    `rungs.iterations` of a study, in a scenario without GPUs, counts those of its rung alone.
+    """
     keep: Trials | None = None
+    """How many configurations go on to the next rung; the last rung has no such key."""
 
 
 class _File(FileEntry):
     name: str
+    """The search's name."""
     engine: str = DEFAULT_ENGINE
+    """The engine that runs it: `local`, or one of another package, which has keys of its own."""
     job: _Job
+    """What is run for each configuration."""
     configurations: list[dict[str, _Scalar]] | None = Field(default=None, min_length=1)
+    """The configurations: a list of mappings from names to values, each with an optional `name`. Either these or `grid`."""
     grid: dict[str, Annotated[list[_Scalar], Field(min_length=1)]] | None = Field(default=None, min_length=1)
+    """Lists of values by name, of which every combination is a configuration."""
     rungs: list[_Rung] = Field(default=[])
+    """The rungs of successive halving, in order; by default every configuration runs to its last iteration."""
     target_loss: AnyAmount | None = None
+    """The loss that the search is to reach, which policies know; by default none."""
     stop_at_target: bool = False
+    """Whether the search ends with the first configuration that reaches `target_loss`; the others are killed."""
     retries: int = Field(default=RETRIES, ge=0, le=MAX_STEPS)
+    """How many times a configuration that has failed is started again, in all."""
     timeout_s: PositiveSeconds | None = None
+    """The longest time that a configuration may run in one rung, seconds on GPUs; by default unlimited."""
     silent_s: PositiveSeconds | None = None
+    """The longest time that a configuration may print nothing, seconds on GPUs; by default unlimited."""
     collective_timeout_s: Seconds = COLLECTIVE_TIMEOUT_S
+    """Seconds after which the program gives up in a collective; 0: never.
+
+    A configuration of several ranks that has been suspended for half of it is parked: it restarts from its checkpoint.
+    """
     poll_s: float | None = Field(default=None, gt=0, le=60, allow_inf_nan=False)
+    """Seconds between two observations of the jobs, at most 60; by default 0.1, or 1 where a node is behind ssh."""
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,18 @@ LAUNCHERS: dict[str, type[Launcher]] = {
 
 class _Node(NodeSettings):
     devices: list[str] = Field(default=[])
+    """What CUDA_VISIBLE_DEVICES calls its GPUs, in order; by default `0`, `1` and so on."""
     address: str = "127.0.0.1"
+    """The IP address or name at which other nodes reach rank 0."""
     launcher: dict[str, Any] = Field(default={"kind": "subprocess"})
+    """How processes are started there: `kind`, one of `subprocess`, `ssh`, `namespace` and `mininet`, and that kind's keys.
+
+    `ssh` has `host` and `options`, `namespace` has `name`, `mininet` has `pid`.
+    """
     root: str = ""
+    """The directory of jobs there; by default that below `--dir`."""
     python: str = ""
+    """The path of the interpreter that has Beamer there; by default that of `beamer schedule`."""
 
     def made(self, where: str) -> LocalNode:
         kind = self.launcher.get("kind")
@@ -51,7 +59,7 @@ class LocalSettings(EngineSettings):
     keep_memory: bool = True
     """Whether suspended jobs are frozen on their GPUs; otherwise they leave them at an iteration boundary."""
     group: str = "auto"
-    """How processes are frozen, one of `groups.KINDS`."""
+    """How processes are frozen: `cgroup2`, `signals`, or `auto`, which takes the first of them that can be had."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

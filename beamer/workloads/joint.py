@@ -85,38 +85,59 @@ class JointScenario:
 
 class _Costs(FileEntry):
     start_s: Seconds = 0.0
+    """Seconds from a trial's first start to its first iteration."""
     suspend_s: Seconds = 0.0
+    """Seconds that suspending a trial takes, its memory kept; simulated only."""
     resume_s: Seconds = 0.0
+    """Seconds that resuming a suspended trial takes; simulated only."""
     restart_s: Seconds = 0.0
+    """Seconds from a start with a checkpoint, on other GPUs or another number of them, to the next iteration."""
 
 
 class _Request(FileEntry):
     gpus: int = Field(default=1, ge=1, le=MAX_RANK)
+    """GPUs that a trial is written for; policies that do not resize grant as many."""
     min_gpus: int = Field(default=0, ge=0, le=MAX_RANK)
+    """The fewest GPUs that it can run on; 0: `gpus`."""
     max_gpus: int = Field(default=0, ge=0, le=MAX_RANK)
+    """The most GPUs that it can run on; 0: `gpus`."""
 
 
 class _Job(FileEntry):
     bytes: SyncBytes
+    """Bytes of a trial's gradients, which a synchronisation adds up over its GPUs; units as in `600kB` and `4MiB`."""
     compute_s: PositiveSeconds
+    """Seconds of computing in an iteration on `request.gpus` GPUs; on twice as many it is half."""
     compute_jitter: float = Field(default=0.0, ge=0, le=3)
+    """By how much trials differ in computing: the standard deviation of the logarithm of `compute_s`."""
     fixed_s: Seconds = 0.0
+    """Seconds of each iteration that no further GPU shortens."""
     collective: str = "ring"
+    """The collective of a synchronisation, as in a scenario without GPUs; emulated, `ring` alone."""
     overlap: float = Field(default=0.0, ge=0, le=1)
+    """Share of the computing, 0 to 1, during which gradients are already sent."""
     epoch: Iterations = 1
+    """Iterations between two reports of a program on real packets; simulated trials report every `report_s`."""
 
 
 class _Curve(FileEntry):
     start: PositiveAmount = 1.0
+    """The loss of a trial before its first iteration."""
     floor: Amount
+    """The loss that it falls to: after i iterations it is `floor + (start - floor) / (1 + i / half)`."""
     half: PositiveAmount
+    """Iterations after which half of the fall is done."""
 
 
 class _Draw(FileEntry):
     trials: Trials
+    """How many trials the search has; each is given a curve of its own."""
     start: PositiveAmount = 1.0
+    """The loss of every trial before its first iteration."""
     floor: tuple[Amount, Amount]
+    """The least and the largest loss that trials fall to, drawn uniformly."""
     half: tuple[PositiveAmount, PositiveAmount]
+    """The least and the largest number of iterations after which half of the fall is done, drawn uniformly."""
 
 
 _CURVES = TypeAdapter(list[_Curve])
@@ -124,29 +145,53 @@ _CURVES = TypeAdapter(list[_Curve])
 
 class _Rung(FileEntry):
     iterations: Iterations
+    """The iteration, from a trial's beginning, at which the rung ends.
+
+    `rungs.iterations` of a study, in a scenario without GPUs, counts those of its rung alone.
+    """
     keep: Trials | None = None
+    """How many trials go on to the next rung; the last rung has no such key."""
 
 
 class _Search(FileEntry):
     name: str
+    """The search's name."""
     arrival_s: Seconds = 0.0
+    """Seconds from the scenario's start at which all of its trials ask for GPUs."""
     request: _Request = _Request()
+    """What each of its trials asks for."""
     job: _Job
+    """What each of its trials does in an iteration."""
     program: str = STAND_IN
+    """The program that runs on real packets: `stand-in` only communicates, `digits` trains (extra `digits`)."""
     configurations: list[Any] | None = None
+    """What `digits` trains in each trial, a list of `learning_rate`, `momentum` (0) and `channels` of a convolution (8)."""
     curves: Any
+    """Loss curves: a list with a Curve for each trial, or one Draw."""
     rungs: list[_Rung] = Field(min_length=1)
+    """Its rungs, in order."""
 
 
 class _File(FileEntry):
     name: str
+    """The scenario's name."""
     topology: dict[str, Any]
+    """The network: its `shape`, and that shape's parameters.
+
+    Shapes are `single`, `dumbbell`, `leaf-spine`, `fat-tree` and those of other packages.
+    """
     gpus_per_host: int = Field(ge=1, le=MAX_NODE_GPUS)
+    """GPUs of each host."""
     seed: int = 0
+    """The seed of all draws: those of policies, curves and computing."""
     queues: int = QUEUES
+    """Managed classes per port, 1 to 8."""
     report_s: PositiveSeconds = 1.0
+    """Seconds between two reports of a simulated trial."""
     costs: _Costs = _Costs()
+    """What starting and changing a trial takes."""
     searches: list[_Search] = Field(min_length=1)
+    """The searches that share GPUs and network."""
 
 
 def shipped() -> Path:

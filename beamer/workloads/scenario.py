@@ -120,49 +120,85 @@ class Scenario:
 
 class _Trial(FileEntry):
     trial: str
+    """The trial's name in its study."""
     workers: list[str] = Field(min_length=1)
+    """Hosts of its workers, in order of their ranks."""
     servers: list[str] = Field(default=[])
+    """Hosts of its parameter servers; only the collective `parameter-server` has any."""
     bytes: SyncBytes
+    """Bytes of its gradients, which a synchronisation adds up over the workers; units as in `600kB` and `4MiB`."""
     collective: str = "ring"
+    """The collective of a synchronisation: `ring`, `halving-doubling`, `parameter-server`, `fsdp` or `all-to-all`."""
     compute_s: Seconds = 0.0
+    """Seconds of computing in an iteration."""
     overlap: float = Field(default=0.0, ge=0, le=1)
+    """Share of the computing, 0 to 1, during which gradients are already sent."""
 
 
 class _Rung(FileEntry):
     iterations: Iterations
+    """Iterations that each trial runs in this rung, beside those of the rungs before it.
+
+    `rungs.iterations` of a search counts from a trial's beginning.
+    """
     keep: Trials | None = None
+    """How many trials go on to the next rung; the last rung has no such key."""
     finish: Trials | None = None
+    """How many trials end the rung by finishing, upon which the others are stopped; by default all; simulated only."""
 
 
 class _Study(FileEntry):
     study: str
+    """The study's name."""
     weight: Weight = 1.0
+    """The weight of its stages in the objective, against those of other studies."""
     arrival_s: Seconds = 0.0
+    """Seconds from the scenario's start, or from the end of the study named by `after`, to its own start."""
     after: str | None = None
+    """The study that it waits for, one listed before it; by default none."""
     trials: list[_Trial] = Field(min_length=1)
+    """Its trials, all of which run in the first rung."""
     rungs: list[_Rung] = Field(min_length=1)
+    """Its rungs, in order."""
 
 
 class _Failure(FileEntry):
     link: str
+    """The cable that fails, as its ends: `l1-s1`."""
     at_s: Seconds = 0.0
+    """Seconds from the scenario's start at which it fails, in both directions."""
     until_s: PositiveSeconds | None = None
+    """Seconds from the scenario's start at which it carries again; by default never."""
 
 
 class _File(FileEntry):
     name: str
+    """The scenario's name."""
     topology: dict[str, Any]
+    """The network: its `shape`, and that shape's parameters.
+
+    Shapes are `single`, `dumbbell`, `leaf-spine`, `fat-tree` and those of other packages.
+    """
     seed: int = 0
+    """The seed of the policies' draws; it also decides which trials go on at a rung."""
     queues: int = QUEUES
+    """Managed classes per port, 1 to 8."""
     start_up_s: Seconds = 0.0
+    """Seconds from a job's start to its first iteration; at least 0.5 where it is emulated."""
     congestion_control: str = Field(default=TransportSettings.congestion_control, pattern=r"^[a-z0-9_]{1,15}$")
+    """TCP's congestion control on trainers' connections, by the kernel's name; emulated only."""
     queue_packets: int = Field(default=TransportSettings.queue_packets, ge=1, le=100_000)
+    """Packets that a class may queue at a port; emulated only."""
     window: Annotated[
         int, BeforeValidator(lambda v: parse_size(v, "window")), Field(ge=UNSCALED_WINDOW_BYTES, le=MAX_WINDOW_BYTES)
     ] = TransportSettings.window_bytes
+    """The largest window of a connection in bytes, or as `256KiB`; 65 535 times a power of two is kept; emulated only."""
     rto_min: float = Field(default=TransportSettings.rto_min_s, ge=0.001, le=2)  # Agents bound time-outs a little above.
+    """Seconds before TCP takes what is not acknowledged for lost; emulated only."""
     studies: list[_Study] = Field(min_length=1)
+    """The searches that share the network."""
     failures: list[_Failure] = Field(default=[])
+    """Cables that fail; simulated only."""
 
 
 def shipped() -> Path:
