@@ -128,7 +128,10 @@ class _Trial(FileEntry):
     bytes: SyncBytes
     """Bytes of its gradients, which a synchronisation adds up over the workers; units as in `600kB` and `4MiB`."""
     collective: str = "ring"
-    """The collective of a synchronisation: `ring`, `halving-doubling`, `parameter-server`, `fsdp` or `all-to-all`."""
+    """The collective of a synchronisation: `ring`, `halving-doubling`, `parameter-server`, `fsdp` or `all-to-all`.
+
+    The emulation has `ring` and `parameter-server` alone.
+    """
     compute_s: Seconds = 0.0
     """Seconds of computing in an iteration."""
     overlap: float = Field(default=0.0, ge=0, le=1)
