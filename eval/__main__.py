@@ -73,6 +73,11 @@ COMMANDS = {
         "testing",
         "Compare network policies with each other and with the best lower bound, in the simulator.",
     ),
+    "packets": Command(
+        "eval.packets:packets",
+        "emulation",
+        "Draw the packets of two searches on the link where they meet, under `fair` and `beamer`.",
+    ),
     "peers": Command(
         "eval.peers.command:peers",
         "testing",

@@ -1,6 +1,7 @@
 """How fast the scheduling core is: `python -m eval bench`. Ratios within one run, against the baseline each table names.
 
-Decisions of both levels are committed, as `eval/results/bench.json` and a section of docs/experiments/decisions.md; all else is printed.
+Decisions of both levels are committed, as `eval/results/bench.json` and a section of docs/experiments/decisions.md. All else is
+printed.
 """
 
 import json
@@ -38,7 +39,8 @@ def bench(
         bool, typer.Option(help="Measure decisions of both levels about 1 000 trials on 512 hosts, too (minutes).")
     ] = True,
     docs: Annotated[
-        bool, typer.Option("--docs", help="Write the committed figures of both levels, and the docs' tables; measure no other.")
+        bool,
+        typer.Option("--docs", help="Write the committed figures of both levels, the docs' tables and plot; measure no other."),
     ] = False,
     peer: Annotated[
         str | None, typer.Option(help="Compare the network with another program, `simgrid`; measure nothing else (minutes).")
