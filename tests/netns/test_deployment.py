@@ -14,6 +14,7 @@ import pytest
 from beamer.ports import HTTP_PORT
 from tests.netns.lab import FABRIC, Lab
 from tests.support.checkout import ROOT
+from tests.support.pages import blocks
 
 pytestmark = pytest.mark.netns
 
@@ -48,8 +49,9 @@ class Site:
         self.directory = directory
         self._stack = stack
         text = (ROOT / "docs" / "operate.md").read_text("utf-8")
-        section = re.findall(rf"^## {SECTION}$(.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)[0].replace("\\\n", " ")
-        self.commands = [" ".join(line.split()) for line in section.splitlines() if line.startswith("    ")]
+        (section,) = re.findall(rf"^## {SECTION}$(.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)
+        code = "".join(block.code for block in blocks(section) if block.language == "sh").replace("\\\n", " ")
+        self.commands = [" ".join(line.split()) for line in code.splitlines()]
         (directory / "fabric.json").write_text(json.dumps(FABRIC.to_dict()))
         (directory / "train.py").write_text(TRAINER)
 

@@ -1,7 +1,6 @@
 """The commands for two controllers in docs/operate.md, run against Open vSwitch's database alone."""
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
+from tests.support.pages import blocks
 from topologies.emulation.vswitch import SCHEMA
 
 PROGRAMS = ("ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-appctl")
@@ -36,8 +36,8 @@ def database(tmp_path: Path) -> Iterator[Mapping[str, str]]:
 
 def test_the_commands_for_two_controllers_are_taken(database: Mapping[str, str]) -> None:
     section = (ROOT / "docs" / "operate.md").read_text().partition("## Two controllers")[2]
-    code = re.findall(r"^    (.*)$", section, re.MULTILINE)
-    commands = "\n".join(line for line in code if "ovs-vsctl" in line)
+    code = "".join(block.code for block in blocks(section) if block.language == "sh")
+    commands = "\n".join(line for line in code.splitlines() if "ovs-vsctl" in line)
     assert commands.count("set-controller") == 1
     assert "max_backoff" in commands
     subprocess.run(["ovs-vsctl", "init"], check=True, env=database)

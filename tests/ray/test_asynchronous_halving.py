@@ -1,4 +1,4 @@
-"""Asynchronous halving beside Tune's own class: the same rungs, and decisions that differ where docs/tuners/ray-tune.md says so."""
+"""Asynchronous halving beside Tune's own class: the same rungs, and decisions that differ as docs/tuners/ray-tune.md says."""
 
 from collections import Counter
 from collections.abc import Sequence

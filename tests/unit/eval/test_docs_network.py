@@ -1,4 +1,4 @@
-"""What docs/experiments/network.md says in words and shows in pictures of the study of network policies; its tables are held elsewhere."""
+"""What docs/experiments/network.md says in words, and its pictures; its tables are held elsewhere."""
 
 import re
 
