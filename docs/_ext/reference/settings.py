@@ -4,7 +4,6 @@ from beamer.client import client
 from beamer.client.credentials import CA_VARIABLE
 from controller.limits import Limits
 from controller.liveness.watch import WatchOptions
-from hostagent.agent import AgentOptions
 from hostagent.limits import ASSIGNMENT_LIMITS
 from reference.fields import documented
 from reference.tables import code, table
@@ -28,10 +27,8 @@ How long a process may be missing before that counts. Options of `beamer-control
 {_fields(WatchOptions)}
 ## Agents
 
-Options of `beamer-hostagent` set them.
-
-{_fields(AgentOptions)}
-An agent refuses an assignment beyond these, which no option sets:
+[`beamer-hostagent`](commands.md#beamer-hostagent) has options for what a site may change. It refuses an assignment beyond these, which no option
+sets:
 
 {table(("limit", "most"), assignment)}
 ## Environment of the client
