@@ -215,7 +215,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_documented_policy_schedules_by_its_name(command: ScheduleCommand, packages: Path) -> None:
-    (name,) = install("Your own GPU policy", packages, "gpu-policies.md")
+    (name,) = install("Your own GPU policy", packages)
     command.search(5)
     done = command.run(name)
     assert done.returncode == 0, done.stderr

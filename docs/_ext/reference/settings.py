@@ -27,8 +27,8 @@ How long a process may be missing before that counts. Options of `beamer-control
 {_fields(WatchOptions)}
 ## Agents
 
-[`beamer-hostagent`](commands.md#beamer-hostagent) has options for what a site may change. It refuses an assignment beyond these, which no option
-sets:
+[`beamer-hostagent`](commands.md#beamer-hostagent) has options for what a site may change. An agent refuses an assignment beyond
+these, which no option sets:
 
 {table(("limit", "most"), assignment)}
 ## Environment of the client

@@ -149,7 +149,7 @@ def test_the_documented_policy_conforms(documented: str, tmp_path: Path, monkeyp
 
 
 def test_the_documented_gpu_policy_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (name,) = install("Your own GPU policy", tmp_path, "gpu-policies.md")
+    (name,) = install("Your own GPU policy", tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     policy = PolicyRegistry("beamer.gpu_policies", GpuPolicy, ()).make(name)  # type: ignore[type-abstract]  # the seam itself
     for check in GPU_POLICY_CHECKS:
