@@ -1,5 +1,6 @@
 """The documents as parts: headings, tables, pictures and paragraphs in order, and the places of sections of commands."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,11 +8,13 @@ from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from eval.documents import SECTION
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+GENERATED = "generated"  # The folder of pages that are made from the code when the site is built.
+DOCUMENTS = (ROOT / "README.md", *sorted(one for one in (ROOT / "docs").rglob("*.md") if one.parent.name != GENERATED))
 PLACE = re.compile(r"<!-- section (?P<name>[\w ]+) -->")
 HEADING, TABLE, FENCE, SECTION_KIND, PICTURE = "heading", "table", "fence", "section", "picture"
 
@@ -55,15 +58,20 @@ def parts_of(document: str, text: str) -> Iterator[DocumentPart]:
         kind = token.type.removesuffix("_open")
         if kind == HEADING:
             heading = written.lstrip("# ")
-        pictures = [one for one in (after.children or ()) if one.type == "image"] if after else []
+        pictures = [one for one in (after.children or ()) if one.type == "image" and not _is_drawing(one)] if after else []
         if pictures and kind == "paragraph":
             for one in pictures:
-                where = Path(document).parent / str(one.attrs["src"])
-                yield DocumentPart(document, heading, PICTURE, where.as_posix(), one.content)
+                where = os.path.normpath(Path(document).parent / str(one.attrs["src"]))
+                yield DocumentPart(document, heading, PICTURE, where, one.content)
         elif place := PLACE.fullmatch(written):
             yield DocumentPart(document, heading, SECTION_KIND, place["name"])
         else:
             yield DocumentPart(document, heading, kind, written)
+
+
+def _is_drawing(image: Token) -> bool:
+    """Return whether a picture explains something, and shows no figures."""
+    return str(image.attrs["src"]).endswith(".svg")
 
 
 def everything() -> Iterator[DocumentPart]:
