@@ -1,13 +1,14 @@
 """Figures of studies that are committed, and the sections of the docs that follow from them.
 
 A study is committed as `eval/results/COMMAND.json`, its config and its runs; its sections are called "COMMAND NAME", a name for
-each of its tables. `python -m eval COMMAND --docs` renews both.
+each of its tables, and its plots "COMMAND-NAME.png" in docs/images. `python -m eval COMMAND --docs` renews all of them;
+`python -m eval report --docs` draws the plots again from the committed figures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -16,11 +17,13 @@ from rich.table import Table
 from beamer.errors import InputError
 from beamer.yaml_files import read_json
 from eval.documents import markdown, rewritten
+from eval.interval_plot import IntervalPlot, draw_all
 from eval.json_lines import json_lines
 from eval.origin import CONFIGS, made_with
 
 RESULTS = Path(__file__).parent / "results"
 FOLDER = Path(__file__).parent.parent / "docs"
+IMAGES = FOLDER / "images"
 LEVELS = 3  # Levels of a file: the study, its runs, a cell; a contender has a line.
 
 
@@ -36,6 +39,14 @@ class Tabled(Protocol):
     @property
     def seeds_in_words(self) -> str:
         """The seeds of its runs, in words."""
+
+
+@runtime_checkable
+class Plotted(Protocol):
+    """A study whose document shows plots as well."""
+
+    def plots(self) -> Mapping[str, IntervalPlot]:
+        """Return every plot by a name."""
 
 
 def print_tables(study: Tabled, console: Console) -> None:
@@ -113,6 +124,16 @@ class Committed(Generic[S]):
         """Return the text of a study's sections by name."""
         return {f"{self.command} {name}": "\n".join(map(markdown, tables)) for name, tables in study.tables().items()}
 
+    def plots(self, study: S) -> dict[str, IntervalPlot]:
+        """Return a study's plots by the names of their files, without the ending."""
+        found: Mapping[str, IntervalPlot] = study.plots() if isinstance(study, Plotted) else {}
+        return {f"{self.command}-{name}": plot for name, plot in found.items()}
+
+    def draw(self, study: S, folder: Path = IMAGES) -> list[Path]:
+        """Draw a study's plots into PNG files of a folder; return their paths."""
+        return draw_all(self.plots(study), folder)
+
     def renew(self, study: S) -> None:
-        """Write the document's sections anew."""
+        """Write the document's sections anew, and draw its plots."""
         self.path.write_text(self.current(self.path.read_text(), study))
+        self.draw(study)

@@ -25,6 +25,7 @@ from eval.committed import Committed, seed_range
 from eval.config_section import ConfigSection
 from eval.console import wide_console
 from eval.emulated_runs import RunDocument, emulated_figures
+from eval.interval_plot import Estimate, IntervalPlot, Panel, single
 from eval.network.cells import Cell
 from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
 
@@ -32,6 +33,8 @@ CONFIG = Path(__file__).parent / "configs" / "emulation.yaml"
 MAX_DISAGREEMENT = 0.10  # An emulated mean may differ by so much, relative to the simulated one.
 RUNS = 3  # A work has at most so many runs under a policy.
 SHIPPED_SEED = 0  # The shipped scenario is drawn from the config's base with this seed.
+SIDES = ("emulated", "simulated")
+RATIOS = {"mean": "mean SCT", "p95": "p95 SCT", "makespan": "worst makespan"}  # of `Ratios`, as tables call them
 
 ScenarioDocument = dict[str, Any]
 """The content of a scenario file."""
@@ -163,6 +166,43 @@ class EmulationStudy:
         """Return every table by the name of its section."""
         return {"works": [self.works_table()], "distribution": [self.distribution_table()]}
 
+    def plots(self) -> dict[str, IntervalPlot]:
+        """Return every plot that the document shows, by a name."""
+        return {"works": self._plot_of_works(), "distribution": self._plot_of_distribution()}
+
+    def _plot_of_works(self) -> IntervalPlot:
+        """Return the works' ratios to the baseline, emulated and simulated, and emulated means to simulated ones."""
+        base, *others = self.config.policies
+        panels = []
+        for key, title in RATIOS.items():
+            series: dict[str, dict[str, Estimate]] = {}
+            for policy in others:
+                for side in SIDES:
+                    found = {name: asdict(Ratios.of(of[side][policy], of[side][base]))[key] for name, of in self.works.items()}
+                    series[f"{policy}, {side}"] = {name: Estimate(one, one, one) for name, one in found.items()}
+            panels.append(Panel(f"{title} / {base}", series))
+        accuracy: dict[str, dict[str, Estimate]] = {}
+        for policy in (base, *others):
+            means = {side: {name: of[side][policy]["mean_sct_s"] for name, of in self.works.items()} for side in SIDES}
+            ratios = {name: means["emulated"][name] / means["simulated"][name] for name in self.works}
+            accuracy[policy] = {name: Estimate(one, one, one) for name, one in ratios.items()}
+        panels.append(Panel("emulated / simulated mean", accuracy))
+        return single(list(self.works), *panels)
+
+    def _plot_of_distribution(self) -> IntervalPlot:
+        """Return the ratios to the baseline over the seeds: the median, from the least to the greatest, by policy."""
+        base = self.config.policies[0]
+        series: dict[str, dict[str, Estimate]] = {}
+        for policy, runs in self.distribution.items():
+            if policy == base:
+                continue
+            ratios = [asdict(Ratios.of(run, of)) for run, of in zip(runs, self.distribution[base], strict=True)]
+            for key, title in RATIOS.items():
+                values = [ratio[key] for ratio in ratios]
+                series.setdefault(policy, {})[title] = Estimate(float(np.median(values)), min(values), max(values))
+        axis = f"ratio to {base}: median of {self.config.seeds} seeds, least to greatest"
+        return single(list(RATIOS.values()), Panel(axis, series))
+
     def works_table(self) -> Table:
         """Return a row per work and policy, relative to the baseline."""
         base, *others = self.config.policies
@@ -194,7 +234,7 @@ class EmulationStudy:
             if policy == base:
                 continue
             ratios = [asdict(Ratios.of(run, of)) for run, of in zip(runs, self.distribution[base], strict=True)]
-            for key, label in (("mean", "mean SCT"), ("p95", "p95 SCT"), ("makespan", "worst makespan")):
+            for key, label in RATIOS.items():
                 values = np.array([ratio[key] for ratio in ratios])
                 low, first, middle, third, high = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
                 row = (
@@ -215,7 +255,7 @@ def emulation(
     json_file: Annotated[Path, typer.Option("--json", help="Write every run's figures here.")] = Path("results/emulation.json"),
     works: Annotated[str, typer.Option(help="Emulate works whose name contains this; the file's figures of others stay.")] = "",
     simulate_only: Annotated[bool, typer.Option("--simulate", help="The distribution alone; emulate nothing.")] = False,
-    docs: Annotated[bool, typer.Option("--docs", help="Write the committed figures, and the docs' tables from them.")] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="Write the committed figures, and the docs' tables and plots.")] = False,
 ) -> None:
     """Compare network policies on drawn works, emulated and simulated."""
     config = EmulationConfig.model_validate(read_yaml(config_file, "--config"))

@@ -30,7 +30,7 @@ ConfigFile = Annotated[Path, typer.Option("--config", help="The study's config."
 Seeds = Annotated[int | None, typer.Option(min=2, help="Fewer seeds than the config says.")]
 CellPart = Annotated[str | None, typer.Option("--cells", help="Only cells whose name contains this.")]
 JsonFile = Annotated[Path, typer.Option("--json", help="Write every run's figures here.")]
-Docs = Annotated[bool, typer.Option("--docs", help="Write the committed figures, and the docs' tables from them.")]
+Docs = Annotated[bool, typer.Option("--docs", help="Write the committed figures, and the docs' tables and plots.")]
 Anew = Annotated[bool, typer.Option("--anew", help="Repeat runs whose figures are known.")]
 Processes = Annotated[int, typer.Option(min=1, help="Of this machine, that make the runs where no cluster does.")]
 Ray = Annotated[str | None, typer.Option("--ray", help="Address of a Ray cluster that makes the runs, local for a new one.")]

@@ -1,13 +1,14 @@
 """The figures of a study of cells, contenders and seeds: as its file has them, and what its tables share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from rich.table import Table
 
 from eval.committed import seed_range
+from eval.interval_plot import Estimate, Estimates
 from eval.statistics import CONFIDENCE, Ratio
 
 Runs = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
@@ -82,6 +83,11 @@ class GridStudy(ABC, Generic[C]):
         measure = measure or self.main_measure
         pairs = list(zip(self.runs[cell][who], self.runs[cell][base], strict=False))
         return Ratio.of([run[measure] for run, _ in pairs], [run[measure] for _, run in pairs])
+
+    def estimates(self, cells: Iterable[str], who: str, base: str, measure: str = "") -> Estimates:
+        """Return `ratio` by cell, of those in which both were run, for plots."""
+        both = [cell for cell in cells if who in self.runs[cell] and base in self.runs[cell]]
+        return {cell: Estimate.of(self.ratio(cell, who, base, measure)) for cell in both}
 
     def _seeds(self) -> int:
         """Return how many seeds every contender has at least."""

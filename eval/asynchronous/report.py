@@ -5,12 +5,19 @@ from rich.table import Table
 
 from eval.asynchronous.runs import AsynchronousConfig
 from eval.grid_study import GridStudy
+from eval.interval_plot import Band, IntervalPlot, Panel
 
 MEASURES = {
     "first": ("first_s", "seconds until the first trial has completed the top rung"),
     "best": ("best_s", "seconds until the best of all that complete it has"),
     "end": ("search_s", "seconds until the search ends"),
     "SCT": ("sct_s", "mean SCT of the synchronous searches beside them"),
+}
+PLOTTED = {
+    "first": "first trial at the top",
+    "best": "best trial at the top",
+    "end": "end of the search",
+    "SCT": "SCT of synchronous searches",
 }
 
 
@@ -21,6 +28,22 @@ class AsynchronousStudy(GridStudy[AsynchronousConfig]):
         """Return every table by the name of its section, those of measures that no cell has left out."""
         found = {name: [table] for name in MEASURES if (table := self._relative_to_first(name)).row_count}
         return found | {"losses": [self._losses()]}
+
+    def plots(self) -> dict[str, IntervalPlot]:
+        """Return the policies relative to the first by cell: searches without barriers, and synchronous ones beside them."""
+        first, *others = self.config.policies
+        bands = []
+        for several in (("first", "best", "end"), ("SCT",)):
+            cells = [cell for cell, runs in self.runs.items() if MEASURES[several[0]][0] in runs[first][0]]
+            panels = [
+                Panel(
+                    f"{PLOTTED[name]} / {first}",
+                    {other: self.estimates(cells, other, first, MEASURES[name][0]) for other in others},
+                )
+                for name in several
+            ]
+            bands += [Band(cells, panels)] if cells else []
+        return {"cells": IntervalPlot(bands, (others[-1],))}
 
     def _relative_to_first(self, measure: str) -> Table:
         """Return a row per cell that has a measure: policies relative to the first, and the last one's median."""

@@ -37,6 +37,7 @@ from beamer.studies.model import Profile, Rung, trial_key
 from beamer.studies.tracker import Tracker
 from eval.bench.gpu import INTERVAL_S, exponent, measured_speeds, next_report
 from eval.committed import Committed
+from eval.interval_plot import Estimate, IntervalPlot, Panel, single
 from eval.machine import Machine
 from topologies.leaf_spine import build
 
@@ -256,6 +257,18 @@ class LevelsStudy:
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
         return {"levels": [self._growth(kind) for kind in KINDS] + [self._parts()]}
+
+    def plots(self) -> dict[str, IntervalPlot]:
+        """Return what decisions take by policy, a series per number of trials, a panel per kind."""
+        sizes = list(next(iter(self.taken.values())))
+        panels = []
+        for kind, title in KINDS.items():
+            series = {}
+            for trials in sizes:
+                taken_ms = {policy: 1e3 * taken[trials][kind].total_s for policy, taken in self.taken.items()}
+                series[f"{trials} trials"] = {policy: Estimate(one, one, one) for policy, one in taken_ms.items()}
+            panels.append(Panel("CPU time (ms)", series, f"after {title}", line=None))
+        return {"levels": single(list(self.taken), *panels)}
 
     def _growth(self, kind: str) -> Table:
         """Return a row per policy: what a decision takes by the number of trials, and how that grows from least to most."""

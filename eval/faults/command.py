@@ -18,7 +18,9 @@ Only = Annotated[str | None, typer.Option("--only", help=f"One fault alone: {', 
 Times = Annotated[int | None, typer.Option("--times", min=1, help="How often each happens, instead of the committed number.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of when and where they happen.")]
 JsonFile = Annotated[Path, typer.Option("--json", help="Write the figures here.")]
-Docs = Annotated[bool, typer.Option("--docs", help="Write the committed figures of these faults, and the docs' tables.")]
+Docs = Annotated[
+    bool, typer.Option("--docs", help="Write the committed figures of these faults, and the docs' tables and plot.")
+]
 
 
 def faults(

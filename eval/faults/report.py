@@ -1,4 +1,4 @@
-"""The table of faults, for docs/experiments/faults.md."""
+"""The tables and the plot of faults, for docs/experiments/faults.md."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from eval.committed import Committed
 from eval.faults.base import FaultOutcome
 from eval.faults.catalogue import FAULTS
 from eval.faults.site import POLICY
+from eval.interval_plot import Estimate, IntervalPlot, Panel, single
 
 T = TypeVar("T")
 
@@ -69,6 +70,13 @@ class FaultStudy:
     def tables(self) -> dict[str, list[Table]]:
         """Return every table by the name of its section."""
         return {"outcomes": [self._outcomes()], "recovery": [self._recovery()]}
+
+    def plots(self) -> dict[str, IntervalPlot]:
+        """Return the times to recover by fault: the median, from the least to the longest."""
+        each = {name: one.recovery_s for name, one in self.outcomes.items() if one.recovery_s}
+        found = {name: Estimate(median(several), min(several), max(several)) for name, several in each.items()}
+        axis = "seconds to recover: median, least to longest"
+        return {"recovery": single(list(found), Panel(axis, {"": found}, line=None))}
 
     def _outcomes(self) -> Table:
         table = Table(title="what was tried, and what came of it", title_justify="left")

@@ -47,13 +47,16 @@ def gpu(
         bool,
         typer.Option("--regions", help="Search conditions for published factors instead; eval/results/gpu-regions.json."),
     ] = False,
-    docs: Annotated[bool, typer.Option("--docs", help="Write the tables of docs/experiments/gpu.md from eval/results instead.")] = False,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Write the tables and plots of docs/experiments/gpu.md from eval/results instead.")
+    ] = False,
 ) -> None:
     """Compare GPU policies on the conditions of the claims published about them, in the simulator."""
     if sum((tune, conditions, docs)) > 1:
         raise InputError("--tune, --regions, --docs", "several", "one of them, as each does something else")
     if docs:
         documents.DOCS.write_text(documents.current(documents.DOCS.read_text()))
+        documents.draw()
         return
     if data is None and (tune or conditions):
         raise InputError("--data", None, "the measured data, as what is found goes into the project's results")

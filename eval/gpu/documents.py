@@ -1,4 +1,4 @@
-"""The tables of docs/experiments/gpu.md, as the results files of `eval gpu` and `eval peers` have them.
+"""The tables and plots of docs/experiments/gpu.md, as the results files of `eval gpu` and `eval peers` have them.
 
 The name of a section is, of `gpu`, a claim's, "verdicts", or "conditions CLAIM"; of `peers` a peer's, or "agreement".
 """
@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from beamer.yaml_files import read_json
+from eval.committed import IMAGES
 from eval.documents import markdown, rewritten
 from eval.gpu import agreement, regions
+from eval.gpu.plots import plots
 from eval.gpu.results_file import RESULTS, StudyResults, read_results
+from eval.interval_plot import draw_all
 from eval.peers import results_file
 from eval.peers.results_file import PeerResults
 
@@ -37,3 +40,8 @@ def current(text: str, results: Path = RESULTS, conditions: Path = regions.RESUL
     """Return a document with its sections as the results files have them."""
     grids = read_json(conditions, "the results") if conditions.exists() else {}
     return rewritten(text, sections(read_results(results), grids, results_file.read_results(peers)))
+
+
+def draw(folder: Path = IMAGES, results: Path = RESULTS, peers: Path = results_file.RESULTS) -> list[Path]:
+    """Draw the plots that the results files have into PNG files of a folder; return their paths."""
+    return draw_all(plots(read_results(results), results_file.read_results(peers)), folder)

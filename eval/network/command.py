@@ -9,14 +9,11 @@ import typer
 from beamer.errors import InputError
 from beamer.network.policies import NETWORK_POLICIES
 from eval import grid
-from eval.committed import FOLDER
 from eval.grid import GridExperiment, GridOutput, GridRun, code_digest
 from eval.network.cells import FAIR, Cell, NetworkConfig
 from eval.network.report import BOUND, Study
 from eval.network.runs import run_bound, run_contender
 from eval.resume import source_digest
-
-IMAGES = FOLDER / "images"
 
 
 def _runs(config: NetworkConfig, name: str, cell: Cell, seed: int) -> Mapping[str, GridRun]:
@@ -61,9 +58,8 @@ def network(
     config = _reduced(NETWORK.read_config(config_file, seeds), policies)
     whole = not (seeds or cells or policies or config_file != NETWORK.config_file)
     study = NETWORK.run(config, cells, GridOutput(json_file, docs, anew, processes, ray, whole))
-    images = IMAGES if docs else images
-    images.mkdir(parents=True, exist_ok=True)
-    typer.echo(f"pictures: {', '.join(map(str, study.draw(images)))}")
+    if not docs:
+        typer.echo(f"pictures: {', '.join(map(str, NETWORK.committed.draw(study, images)))}")
 
 
 def _reduced(config: NetworkConfig, policies: str | None) -> NetworkConfig:

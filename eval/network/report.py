@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from eval.grid_study import GridStudy, Runs
+from eval.interval_plot import Band, Estimate, IntervalPlot, Panel, single
 from eval.network.cells import FAIR, Contender, NetworkConfig, spread_name
 from eval.statistics import CONFIDENCE, Interval, Ratio
 
 BOUND = "bound"  # The runs of this name are of lower bounds.
 EQUIVALENT = 0.03  # a ratio whose whole interval is this close to 1 is called equal
+BEST = "best found"
+PLOTTED = {"mean_s": "mean SCT", "p95_s": "95th percentile of SCTs", "stretch": "largest stretch"}
 
 Bounds = Sequence[Mapping[str, Any]]
 
@@ -62,11 +64,21 @@ class Study(GridStudy[NetworkConfig]):
 
     def over_bound(self, cell: str, name: str) -> Interval | None:
         """Return a contender's mean SCTs over the lower bounds of a cell's works; None where there are none for all of them."""
+        return self._over_bound(cell, self.each(cell, name, "mean_s"))
+
+    def _over_bound(self, cell: str, means_s: Sequence[float]) -> Interval | None:
         bounds = self.bounds.get(cell, ())
         if not bounds or not all(bounds):
             return None
-        runs = self.runs[cell][name]
-        return Interval.of([run["mean_s"] / bound["bound_s"] for run, bound in zip(runs, bounds, strict=False)])
+        return Interval.of([mean_s / bound["bound_s"] for mean_s, bound in zip(means_s, bounds, strict=False)])
+
+    def _best_found(self, cell: str) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """Return the least mean of all contenders that ran a seed, seeds in order."""
+        best = np.full(len(self.runs[cell][self.config.reference]), np.inf)
+        for runs in self.runs[cell].values():
+            own = np.array([run["mean_s"] for run in runs])
+            np.minimum(best[: len(own)], own, out=best[: len(own)])
+        return best
 
     def known(self, cells: Sequence[str]) -> list[str]:
         """Return those of the cells that were run."""
@@ -94,6 +106,79 @@ class Study(GridStudy[NetworkConfig]):
             found["decisions"] = [self._decisions()]
         return found
 
+    def plots(self) -> dict[str, IntervalPlot]:
+        """Return every plot that there are cells for, by a name."""
+        known = {name: self.known(list(group.cells)) for name, group in self.config.groups.items()}
+        groups = {name: cells for name, cells in known.items() if cells}
+        found: dict[str, IntervalPlot] = {name: self._plot_of_group(cells) for name, cells in groups.items()}
+        if groups:
+            found["ideal"] = self._plot_of_ideal([*groups.values()])
+            found["bound"] = self._plot_of_bounds([*groups.values()])
+        if cells := self._spread():
+            axis = f"mean SCT / {self.config.reference}"
+            names = self._run(self._live, cells, besides=self.config.reference)
+            found["spread"] = single(
+                cells, Panel(axis, {name: self.estimates(cells, name, self.config.reference) for name in names})
+            )
+        if self.runs:
+            found["decisions"] = self._plot_of_decisions()
+        return found
+
+    def _plot_of_group(self, cells: Sequence[str]) -> IntervalPlot:
+        """Return all live contenders relative to `FAIR` by cell."""
+        names = self._run(self._live, cells, besides=FAIR)
+        panels = [
+            Panel(f"{title} / {FAIR}", {name: self.estimates(cells, name, FAIR, measure) for name in names})
+            for measure, title in PLOTTED.items()
+        ]
+        return single(cells, *panels, strong=(self.config.reference,))
+
+    def _plot_of_ideal(self, groups: Sequence[Sequence[str]]) -> IntervalPlot:
+        """Return the contenders that no network can carry out relative to the reference, a band per group of cells."""
+        reference = self.config.reference
+        kinds = {"ideal allocators": self._ideal, "told the survivors": self._told}
+        bands = [
+            Band(
+                cells,
+                [
+                    Panel(
+                        f"mean SCT, {kind} / {reference}",
+                        {name: self.estimates(cells, name, reference) for name in self._run(several, cells)},
+                    )
+                    for kind, several in kinds.items()
+                ],
+            )
+            for cells in groups
+        ]
+        return IntervalPlot(bands)
+
+    def _plot_of_bounds(self, groups: Sequence[Sequence[str]]) -> IntervalPlot:
+        """Return mean SCTs over the bound and over the best schedule found, a band per group of cells."""
+        bands = []
+        for cells in groups:
+            over: dict[str, dict[str, Estimate]] = {}
+            for name in (self.config.reference, *self._run(self._told, cells)):
+                there = [cell for cell in cells if name in self.runs[cell]]
+                over[name] = {cell: Estimate.of(one) for cell in there if (one := self.over_bound(cell, name))}
+            best = {cell: self._best_found(cell) for cell in cells}
+            over[BEST] = {cell: Estimate.of(one) for cell in cells if (one := self._over_bound(cell, best[cell].tolist()))}
+            ours = {cell: np.array(self.each(cell, self.config.reference, "mean_s")) / best[cell] for cell in cells}
+            to_best = {cell: Estimate.of(Interval.of(ratios.tolist())) for cell, ratios in ours.items()}
+            panels = (Panel("mean SCT / lower bound", over), Panel(f"mean SCT / {BEST}", {self.config.reference: to_best}))
+            bands.append(Band(cells, panels))
+        return IntervalPlot(bands, (self.config.reference,))
+
+    def _plot_of_decisions(self) -> IntervalPlot:
+        """Return how long decisions take by contender, from the median over runs to the greatest."""
+        found = {}
+        for contender in self.config.contenders:
+            each = [run["decide_p99_s"] for runs in self.runs.values() for run in runs.get(contender.name, ())]
+            middle = 1000 * float(np.median(each)) if each else 0.0
+            if middle > 0:
+                found[contender.name] = Estimate(middle, middle, 1000 * max(each))
+        axis = "ms, 99th percentile of a run: median of all runs, to the greatest"
+        return single(list(found), Panel(axis, {"": found}, line=None), strong=(self.config.reference,))
+
     def _spread(self) -> list[str]:
         return self.known([spread_name(factor) for factor in self.config.spread.factors])
 
@@ -120,23 +205,20 @@ class Study(GridStudy[NetworkConfig]):
         """Return mean SCTs over the bound and the best schedule found, the best of all contenders that ran a seed."""
         reference = self.config.reference
         told = self._run(self._told, cells)
-        over_bound = [f"{name} / bound" for name in (reference, *told, "best found")]
-        columns = ["bound", *over_bound, f"{reference} / best found"]
+        over_bound = [f"{name} / bound" for name in (reference, *told, BEST)]
+        columns = ["bound", *over_bound, f"{reference} / {BEST}"]
         table = _table(f"{title}: mean SCT against bounds and best schedules found", self._counted(cells, [reference]), columns)
         for cell in cells:
-            bounds = self.bounds.get(cell, ())
-            means = {name: np.array([run["mean_s"] for run in runs]) for name, runs in self.runs[cell].items()}
-            best = np.full(len(means[reference]), np.inf)
-            for own in means.values():
-                np.minimum(best[: len(own)], own, out=best[: len(own)])
-            shown = [str(Interval.of((means[reference] / best).tolist()))]
-            if not bounds or not all(bounds):
+            best = self._best_found(cell)
+            ours = np.array(self.each(cell, reference, "mean_s"))
+            shown = [str(Interval.of((ours / best).tolist()))]
+            best_over_bound = self._over_bound(cell, best.tolist())
+            if best_over_bound is None:
                 table.add_row(cell, "none for weights", *[""] * (len(columns) - 2), *shown)
                 continue
-            least = np.array([bound["bound_s"] for bound in bounds])
-            over = [str(self.over_bound(cell, name)) if name in means else "" for name in (reference, *told)]
-            names = sorted({str(bound["bound"]) for bound in bounds})
-            table.add_row(cell, ", ".join(names), *over, str(Interval.of((best / least).tolist())), *shown)
+            over = [str(self.over_bound(cell, name)) if name in self.runs[cell] else "" for name in (reference, *told)]
+            names = sorted({str(bound["bound"]) for bound in self.bounds[cell]})
+            table.add_row(cell, ", ".join(names), *over, str(best_over_bound), *shown)
         return table
 
     def _decisions(self) -> Table:
@@ -159,73 +241,6 @@ class Study(GridStudy[NetworkConfig]):
         """Return how many seeds these contenders were run with, as text."""
         counts = {len(self.runs[cell][name]) for cell in cells for name in names if name in self.runs[cell]}
         return " to ".join(map(str, sorted({min(counts), max(counts)})))
-
-    def draw(self, folder: Path) -> list[Path]:
-        """Draw the pictures that there are cells for into PNG files of a folder; return their paths."""
-        drawn: list[Path] = []
-        if any(self.known(list(group.cells)) for group in self.config.groups.values()):
-            drawn.append(folder / "network-cells.png")
-            self.draw_cells(drawn[-1])
-        if self._spread():
-            drawn.append(folder / "network-spread.png")
-            self.draw_spread(drawn[-1])
-        return drawn
-
-    def draw_spread(self, path: Path) -> None:
-        """Draw mean SCTs relative to the reference by the spread of budgets, and write the picture to `path`."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8, 4.5), layout="constrained")
-        axes = figure.subplots()
-        reference, cells = self.config.reference, self._spread()
-        factors = [factor for factor in self.config.spread.factors if spread_name(factor) in cells]
-        for name in self._run(self._live, cells, besides=reference):
-            ratios = [self.ratio(cell, name, reference) for cell in cells]
-            means = [ratio.mean for ratio in ratios]
-            reach = [[ratio.mean - ratio.low for ratio in ratios], [ratio.high - ratio.mean for ratio in ratios]]
-            axes.errorbar(factors, means, yerr=reach, marker="o", markersize=4, capsize=2, label=name)
-        axes.axhline(1.0, color="black", linewidth=0.8)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(factors, [f"{factor:g}" for factor in factors])
-        axes.set_xlabel("budgets of searches within this factor of their median, either way")
-        axes.set_ylabel(f"mean SCT / that of {reference}")
-        axes.grid(axis="y", alpha=0.3)
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-        figure.savefig(path, dpi=120)
-
-    def draw_cells(self, path: Path) -> None:
-        """Draw mean SCTs and 95th percentiles of all live contenders relative to `FAIR`, a row per cell, to `path`."""
-        from matplotlib.figure import Figure
-
-        cells = [cell for group in self.config.groups.values() for cell in self.known(list(group.cells))]
-        figure = Figure(figsize=(12, 1.4 + 0.34 * len(cells)), layout="constrained")
-        left, right = figure.subplots(1, 2, sharey=True)
-        self._draw(left, cells, "mean_s", f"mean SCT / {FAIR}")
-        self._draw(right, cells, "p95_s", f"95th percentile of the SCTs / {FAIR}")
-        left.set_yticks(range(len(cells)), cells)
-        left.invert_yaxis()
-        handles, labels = left.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
-        figure.savefig(path, dpi=120)
-
-    def _draw(self, axes: Any, cells: Sequence[str], measure: str, label: str) -> None:
-        shown = self._run(self._live, cells, besides=FAIR)
-        for number, name in enumerate(shown):
-            rows = [row for row, cell in enumerate(cells) if name in self.runs[cell]]
-            ratios = [self.ratio(cells[row], name, FAIR, measure) for row in rows]
-            means = [ratio.mean for ratio in ratios]
-            axes.errorbar(
-                means,
-                np.array(rows) + 0.07 * (number - len(shown) / 2),
-                xerr=[[r.mean - r.low for r in ratios], [r.high - r.mean for r in ratios]],
-                fmt="o",
-                markersize=6 if name == self.config.reference else 3.5,
-                elinewidth=0.8,
-                label=name,
-            )
-        axes.axvline(1.0, color="black", linewidth=0.8)
-        axes.set_xlabel(label)
-        axes.grid(axis="x", alpha=0.3)
 
 
 def _table(title: str, seeds: str, columns: Sequence[str]) -> Table:

@@ -58,16 +58,17 @@ class PeerResults:
         """The runs by their keys."""
         return {one.key: one for several in self.runs.values() for one in several.values()}
 
-    def tables(self) -> list[Table]:
-        """Return the policies' figures over all workloads, and the ratios of mean completion times by workload.
+    @property
+    def compared(self) -> dict[PeerContender, dict[tuple[str, int], PeerFigures]]:
+        """The figures of the base's runs, by policy; policies without all of these runs are left out."""
+        pairs = self.runs[self.base].keys()
+        return {who: {pair: of[pair] for pair in pairs} for who, of in self.figures.items() if pairs <= of.keys()}
 
-        Policies without all runs of the base are left out.
-        """
+    def tables(self) -> list[Table]:
+        """Return the policies' figures over all workloads, and the ratios of mean completion times by workload."""
         workloads, seeds = (list(dict.fromkeys(column)) for column in zip(*self.runs[self.base], strict=True))
         title = f"{self.title}, workloads {', '.join(map(str, workloads))}, {len(seeds)} seed{'s' * (len(seeds) > 1)}"
-        pairs = self.runs[self.base].keys()
-        figures = {who: {pair: of[pair] for pair in pairs} for who, of in self.figures.items() if pairs <= of.keys()}
-        return [comparison(title, figures, self.base), by_workload(figures, self.base, "mean_s")]
+        return [comparison(title, self.compared, self.base), by_workload(self.compared, self.base, "mean_s")]
 
     def as_json(self) -> dict[str, Any]:
         """Return them as plain JSON: of each policy what it is, and its runs."""

@@ -1,4 +1,4 @@
-"""`python -m eval report`: writes the page and its summary, and the docs' reasons why figures differ from published ones."""
+"""`python -m eval report`: writes the page and its summary, or for the docs the plots, and why figures differ from others'."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,24 +6,34 @@ from typing import Annotated
 import typer
 
 from eval.documents import rewritten
+from eval.gpu import documents
+from eval.gpu.results_file import RESULTS
 from eval.report.exhibits import read_config
 from eval.report.origins import all_sections, of_publications
 from eval.report.page import html_page
 from eval.report.parts import DOCUMENTS, ROOT
 from eval.report.text import chapters, summary
+from eval.studies import STUDIES
 
 PAGE, SUMMARY = "report.html", "report.md"
 
 
 def report(
     out: Annotated[Path, typer.Option(help="Folder for the page and its summary.", file_okay=False)] = Path("results/report"),
-    docs: Annotated[bool, typer.Option("--docs", help="Write the docs' reasons why figures differ, instead.")] = False,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Write the docs' reasons why figures differ, and draw their plots, instead.")
+    ] = False,
 ) -> None:
     """Write every figure of README and docs on one page, with where it is from, beside what others have published."""
     if docs:
         reasons = {name: section.text for name, section in of_publications().items()}
         for path in DOCUMENTS:
             path.write_text(rewritten(path.read_text(), reasons))
+        for committed in STUDIES:
+            if study := committed.known():
+                committed.draw(study)
+        if RESULTS.exists():
+            documents.draw()
         return
     found = chapters(read_config(), all_sections(), ROOT)
     out.mkdir(parents=True, exist_ok=True)

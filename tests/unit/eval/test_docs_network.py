@@ -1,22 +1,14 @@
 """What docs/experiments/network.md says in words, and its pictures; its tables are held elsewhere."""
 
-import re
-
 import pytest
 
-from eval.network.command import IMAGES, NETWORK
+from eval.network.command import NETWORK
 from eval.network.report import Study
 
 
 @pytest.fixture(scope="module")
 def study() -> Study:
     return NETWORK.committed.read()
-
-
-def test_pictures_are_there() -> None:
-    named = re.findall(r"\(\.\./images/(network-\w+\.png)\)", NETWORK.committed.path.read_text())
-    assert len(named) == 2
-    assert all((IMAGES / name).is_file() for name in named)
 
 
 def test_no_live_policy_of_the_literature_is_better_beyond_chance_in_any_cell(study: Study) -> None:

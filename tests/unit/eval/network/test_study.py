@@ -197,12 +197,14 @@ def test_tables_pictures_and_docs_from_end_to_end(small: Study, tmp_path: Path) 
     tables = small.tables()
     assert {"mixed", "mixed ideal", "mixed bound", "spread", "decisions"} == set(tables)
     assert [table.row_count for table in tables["mixed"]] == [3, 3, 3]
-    drawn = small.draw(tmp_path)
-    assert [path.name for path in drawn] == ["network-cells.png", "network-spread.png"]
+    drawn = NETWORK.committed.draw(small, tmp_path)
+    assert [path.name for path in drawn] == [
+        f"network-{name}.png" for name in ("mixed", "ideal", "bound", "spread", "decisions")
+    ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
-    for cell, picture in (("4 searches", "network-cells.png"), (spread_name(2), "network-spread.png")):
+    for cell, names in (("4 searches", ["mixed", "ideal", "bound", "decisions"]), (spread_name(2), ["spread", "decisions"])):
         part = Study(small.config, {cell: small.runs[cell]}, {cell: small.bounds[cell]})
-        assert [path.name for path in part.draw(tmp_path)] == [picture], "no cells, no picture"
+        assert list(part.plots()) == names, "no cells, no picture"
         assert part.tables()
     NETWORK.committed.write(small, tmp_path / "network.json")
     read = NETWORK.committed.read(tmp_path / "network.json")

@@ -136,13 +136,13 @@ def test_what_a_figure_lacks_is_said() -> None:
     hand = ByHand(document="docs/d.md", title="by hand", phrase="12.5", command="command")
     config = ReportConfig(pictures=(PictureOrigin(name="network-*.png", like="a b"),), by_hand=(hand,), negative=())
     kinds = [(SECTION_KIND, "a b"), (SECTION_KIND, "a c"), (SECTION_KIND, "report d"), ("table", "| 12.5 |")]
-    kinds += [(PICTURE, f"docs/images/{name}.png") for name in ("network-cells", "no", "gpu-regions-ones")]
+    kinds += [(PICTURE, f"docs/images/{name}.png") for name in ("network-spread", "no", "gpu-regions-ones")]
     found = shown(*kinds, config=config, a_b=DocsSection("text", origin))
     assert {one.name: one.missing for one in found} == {
         "eval a b": "",
         "eval a c": "no committed figures",
         "by hand (written by hand)": "no committed source",
-        "network-cells.png": "",
+        "network-spread.png": "",
         "no.png": "no such file",
         "gpu-regions-ones.png": "no known origin",
     }
