@@ -123,11 +123,6 @@ class Tracker:
         return self._known.running.keys()
 
     @property
-    def running_count(self) -> int:
-        """How many trials run."""
-        return len(self._known.running)
-
-    @property
     def running_workers(self) -> int:
         """How many workers these have."""
         return self._known.running_workers

@@ -20,32 +20,10 @@ from beamer.studies.journal.sessions import SILENT_S, WORK_S, be_heard_within, e
 from beamer.studies.journal.writing import FileLock, lock_session, unlock_session
 from beamer.studies.versions import UPGRADE
 
-_METADATA = sa.MetaData()
-_EVENTS = sa.Table(
-    "events",
-    _METADATA,
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("content", sa.Text, nullable=False),
-    sa.Column("checksum", sa.BigInteger, nullable=False),
-)
-_HEAD = sa.Table(  # The table has one row, see `Head`.
-    "head",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("number", sa.BigInteger, nullable=False),
-    sa.Column("checksum", sa.BigInteger, nullable=False),
-    sa.Column("term", sa.BigInteger, nullable=False),
-    sa.Column("seal", sa.BigInteger, nullable=False),
-)
-_SNAPSHOTS = sa.Table(
-    "snapshots",
-    _METADATA,
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("checksum", sa.BigInteger, nullable=False),
-    sa.Column("content", sa.Text, nullable=False),
-    sa.Column("content_checksum", sa.BigInteger, nullable=False),
-)
+# The migrations declare types, keys and defaults of these tables.
+_EVENTS = sa.table("events", *map(sa.column, ("number", "kind", "content", "checksum")))
+_HEAD = sa.table("head", *map(sa.column, ("id", "number", "checksum", "term", "seal")))  # It has one row, see `Head`.
+_SNAPSHOTS = sa.table("snapshots", *map(sa.column, ("number", "checksum", "content", "content_checksum")))
 _SCHEMAS = ("0001", "0002", "0003")  # The schemas have the names of their migrations, the present one last.
 _READ_AT_ONCE = 1000
 _DELETED_AT_ONCE = 10_000  # A transaction deletes at most so many events: writing waits for no more.

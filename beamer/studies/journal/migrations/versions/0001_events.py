@@ -15,8 +15,3 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("content", sa.Text, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Drop the table with everything in it."""
-    op.drop_table("events")

@@ -43,8 +43,3 @@ def upgrade() -> None:
     op.drop_table("events")
     op.rename_table("chained_events", "events")
     connection.execute(head.insert(), [{"id": 1, "number": link.number, "checksum": link.checksum, "term": 0}])
-
-
-def downgrade() -> None:
-    """Refuse: a snapshot stands for events that are gone."""
-    raise NotImplementedError("a journal with checksums cannot be made one without: restore a copy of the older one")

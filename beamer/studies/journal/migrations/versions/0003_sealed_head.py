@@ -16,8 +16,3 @@ def upgrade() -> None:
     for number, checksum, term in connection.execute(sa.text("SELECT number, checksum, term FROM head")).all():
         seal = Head(ChainLink(number, checksum), term).seal
         connection.execute(sa.text("UPDATE head SET seal = :seal"), {"seal": seal})
-
-
-def downgrade() -> None:
-    """Refuse: snapshots are not what they were before."""
-    raise NotImplementedError("a journal is not made an older one: restore a copy of that")
