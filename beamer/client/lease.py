@@ -110,7 +110,7 @@ class AgentLease:
     def _ask(self, deadline: float) -> dict[str, Any]:
         """Return an agent's answer to what it can read."""
         answer = self._ask_once(self._lines[-1], deadline)
-        if len(self._lines) > 1 and _is_unread(answer):
+        if _is_unread(answer):
             self._disconnect()
             answer = self._ask_once(self._lines[0], deadline)
         return answer
@@ -228,7 +228,7 @@ def describe_process(pid: int | None = None, proc: Path = Path("/proc")) -> Proc
 
 def _lines(request: dict[str, Any]) -> list[bytes]:
     """Return the request as each version reads it, the first one first."""
-    versions = [request] if PROTOCOL_VERSION == FIRST_VERSION else [request, {**request, LINE_KEY: PROTOCOL_VERSION}]
+    versions = request, {**request, LINE_KEY: PROTOCOL_VERSION}
     # The conversion is for numbers of NumPy and PyTorch.
     return [json.dumps(one, default=int).encode() + b"\n" for one in versions]
 
