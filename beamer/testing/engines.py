@@ -86,10 +86,30 @@ class _Bench:
     def runs(self, name: str, placement: Placement) -> str:
         """Start an endless job and wait until it progresses; return its key."""
         key = self.harness.job(name, ENDLESS)
-        self.engine.start(key, placement, TIMEOUT_S)
-        self.progresses(key)
-        self.reaches(key, RunState.RUNNING, placement)
+        self.starts(key, placement)
         return key
+
+    def starts(self, key: str, placement: Placement) -> None:
+        """Start a job, and wait until it runs there and progresses."""
+        self.engine.start(key, placement, TIMEOUT_S)
+        self.reaches(key, RunState.RUNNING, placement)
+        self.progresses(key)
+
+    def moves(self, key: str, placement: Placement) -> None:
+        """Resize a job, and wait until it runs there and progresses."""
+        self.engine.resize(key, placement, TIMEOUT_S)
+        self.reaches(key, RunState.RUNNING, placement)
+        self.progresses(key)
+
+    def calls(self, key: str) -> tuple[Callable[[], None], ...]:
+        """Return every call on a job but that which stops it."""
+        return (
+            partial(self.engine.start, key, self.two, TIMEOUT_S),
+            partial(self.engine.suspend, key, TIMEOUT_S),
+            partial(self.engine.resume, key, TIMEOUT_S),
+            partial(self.engine.resize, key, self.two, TIMEOUT_S),
+            partial(self.engine.resize, key, None, TIMEOUT_S),
+        )
 
     def rests(self, key: str, placement: Placement) -> None:
         """Suspend a job that runs on a placement and wait until it is suspended, or parked where memory is not kept."""
@@ -186,14 +206,7 @@ def says_why_a_job_failed(bench: _Bench) -> None:
     assert observed.exit
     assert bench.done(key) == SHORT
     last = bench.reports[key][-1]
-    calls: tuple[Callable[[], None], ...] = (
-        lambda: bench.engine.start(key, bench.two, TIMEOUT_S),
-        lambda: bench.engine.suspend(key, TIMEOUT_S),
-        lambda: bench.engine.resume(key, TIMEOUT_S),
-        lambda: bench.engine.resize(key, bench.two, TIMEOUT_S),
-        lambda: bench.engine.resize(key, None, TIMEOUT_S),
-    )
-    for call in calls:
+    for call in bench.calls(key):
         call()
         assert bench.engine.report()[key] == replace(observed, reports=(last,), speeds=(), costs=None)
     bench.engine.stop(key, TIMEOUT_S)
@@ -274,9 +287,7 @@ def starts_a_suspended_job_where_it_is(bench: _Bench) -> None:
     """To start a suspended job on the GPUs that it has lets it continue there."""
     key = bench.runs("job", bench.two)
     bench.rests(key, bench.two)
-    bench.engine.start(key, bench.two, TIMEOUT_S)
-    bench.reaches(key, RunState.RUNNING, bench.two)
-    bench.progresses(key)
+    bench.starts(key, bench.two)
 
 
 @_check
@@ -284,9 +295,7 @@ def starts_a_suspended_job_elsewhere(bench: _Bench) -> None:
     """To start a suspended job on other GPUs runs it there, from its checkpoint."""
     key = bench.runs("job", bench.two)
     bench.rests(key, bench.two)
-    bench.engine.start(key, bench.other, TIMEOUT_S)
-    bench.reaches(key, RunState.RUNNING, bench.other)
-    bench.progresses(key)
+    bench.starts(key, bench.other)
 
 
 @_check
@@ -306,9 +315,7 @@ def resizes_a_suspended_job(bench: _Bench) -> None:
     key = bench.runs("job", bench.one)
     for before, after in ((bench.one, bench.one), (bench.one, bench.two)):
         bench.rests(key, before)
-        bench.engine.resize(key, after, TIMEOUT_S)
-        bench.reaches(key, RunState.RUNNING, after)
-        bench.progresses(key)
+        bench.moves(key, after)
 
 
 @_check
@@ -322,9 +329,7 @@ def parks_and_starts_again(bench: _Bench) -> None:
         bench.reaches(key, RunState.PARKED, None)
         if bench.engine.keeps_memory:
             _refuses(EngineError, partial(bench.engine.resume, key, TIMEOUT_S))
-        bench.engine.start(key, placement, TIMEOUT_S)
-        bench.reaches(key, RunState.RUNNING, placement)
-        bench.progresses(key)
+        bench.starts(key, placement)
 
 
 @_check
@@ -335,14 +340,10 @@ def starts_a_job_that_is_being_parked(bench: _Bench) -> None:
     bench.engine.start(key, bench.other, TIMEOUT_S)
     bench.reaches(key, RunState.RUNNING, bench.other)
     bench.engine.resize(key, None, TIMEOUT_S)
-    bench.engine.resize(key, bench.one, TIMEOUT_S)
-    bench.reaches(key, RunState.RUNNING, bench.one)
-    bench.progresses(key)
+    bench.moves(key, bench.one)
     bench.engine.resize(key, None, TIMEOUT_S)
     bench.engine.suspend(key, TIMEOUT_S)
-    bench.engine.start(key, bench.other, TIMEOUT_S)
-    bench.reaches(key, RunState.RUNNING, bench.other)
-    bench.progresses(key)
+    bench.starts(key, bench.other)
 
 
 @_check
@@ -387,9 +388,7 @@ def parks_a_suspended_job(bench: _Bench) -> None:
     bench.rests(key, bench.one)
     bench.parks(key)
     bench.runs("next", bench.one)
-    bench.engine.start(key, bench.other, TIMEOUT_S)
-    bench.reaches(key, RunState.RUNNING, bench.other)
-    bench.progresses(key)
+    bench.starts(key, bench.other)
 
 
 @_check
@@ -405,12 +404,8 @@ def parks_a_job_that_is_suspended_for_long(bench: _Bench) -> None:
         bench.reaches(key, RunState.PARKED, None)
         assert not bench.harness.has_processes(key)
         _refuses(EngineError, partial(bench.engine.resume, key, TIMEOUT_S))
-        bench.engine.start(key, placement, TIMEOUT_S)
-        bench.reaches(key, RunState.RUNNING, placement)
-        bench.progresses(key)
-        bench.engine.resize(key, bench.two, TIMEOUT_S)
-        bench.reaches(key, RunState.RUNNING, bench.two)
-        bench.progresses(key)
+        bench.starts(key, placement)
+        bench.moves(key, bench.two)
     costs = bench.costs[key]
     assert any(0 < one.restart_s == one.resume_s for one in costs), "of a parked job to resume is to restart"
 
@@ -507,15 +502,7 @@ def hands_jobs_over(bench: _Bench) -> None:
 def leaves_ended_jobs_alone(bench: _Bench) -> None:
     """No call but `stop` changes anything about a job that has ended."""
     key, _ = bench.finishes("short")
-    engine = bench.engine
-    calls: tuple[Callable[[], None], ...] = (
-        lambda: engine.start(key, bench.two, TIMEOUT_S),
-        lambda: engine.suspend(key, TIMEOUT_S),
-        lambda: engine.resume(key, TIMEOUT_S),
-        lambda: engine.resize(key, bench.two, TIMEOUT_S),
-        lambda: engine.resize(key, None, TIMEOUT_S),
-    )
-    for call in calls:
+    for call in bench.calls(key):
         call()
         observed = bench.look()[key]
         assert (observed.state, observed.placement) == (RunState.FINISHED, None)
