@@ -1,4 +1,4 @@
-"""A process or thread as its line in /proc shows it (proc(5), /proc/PID/stat): the one place where that line is read."""
+"""Processes as /proc shows them (proc(5)): the one place where the line of one, /proc/PID/stat, is read."""
 
 import os
 from dataclasses import dataclass
@@ -18,6 +18,14 @@ class ProcessStat:
     threads: int
     ticks: int
     started: int
+
+
+def own_namespace(proc: str = "/proc") -> int:
+    """Return the inode number of this process's namespace of process ids, 0 where it is not known."""
+    try:
+        return os.stat(f"{proc}/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 def process_stat(path: str) -> ProcessStat | None:

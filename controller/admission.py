@@ -62,7 +62,7 @@ def _check_attempt(event: AttemptStarted, tracker: Tracker, limits: Limits) -> N
         raise InputError("workers", len(event.workers), expected)
     trial = tracker.trials.get(event.trial)
     starts = trial is not None and trial.status is not TrialStatus.RUNNING and event.attempt not in trial.attempts
-    if starts and tracker.running_count >= limits.jobs:
+    if starts and len(tracker.running_keys) >= limits.jobs:
         raise InputError("attempt", event.attempt, f"one of at most {limits.jobs} trials that run at once")
     if trial is not None and event.attempt not in trial.attempts:
         before = len(trial.attempt.workers) if trial.attempt and trial.status is TrialStatus.RUNNING else 0

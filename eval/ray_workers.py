@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from beamer.engines.ray_tune.local import QUIET
 from beamer.errors import PlatformError
+from eval.ray_cluster import QUIET
 
 ROOT = Path(__file__).resolve().parent.parent
 EXCLUDED = (".git", ".venv", "results")  # of what nodes are given

@@ -24,8 +24,9 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
 from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
@@ -53,7 +54,7 @@ def _run_of_process(study: str) -> str:
     return f"{_PROCESS_RUN}.{ended}" if ended else _PROCESS_RUN
 
 
-class Client:
+class Client(AbstractContextManager["Client"]):
     """Send to the controller at `url`; a request is aborted and tried again after `timeout_s` seconds.
 
     url: or several, separated by commas, of controllers of which one leads; None: `BEAMER_URL`, or one on this machine. token:
@@ -128,9 +129,6 @@ class Client:
     def close(self, timeout_s: float = 1.0) -> None:
         """Flush, then end the background thread, within about twice `timeout_s` seconds; later requests are dropped."""
         self._outbox.close(timeout_s)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()

@@ -4,9 +4,10 @@ import math
 import os
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from beamer.client import lease
 from beamer.client.outbox import Outbox
@@ -19,7 +20,7 @@ _NO_AGENT = (
 )
 
 
-class StudyHandle:
+class StudyHandle(AbstractContextManager["StudyHandle"]):
     """A run of a study; leaving its block ends it, leaving it by an exception does not: it may be gone on with."""
 
     def __init__(self, outbox: Outbox, address: Address, ended: Callable[[], None] = lambda: None) -> None:
@@ -64,15 +65,12 @@ class StudyHandle:
     def _put(self, body: dict[str, Any] | None, *parts: str) -> None:
         self._outbox.put(PutRequest(self._address, parts, body))
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.end()
 
 
-class StageHandle:
+class StageHandle(AbstractContextManager["StageHandle"]):
     """A registered stage; leaving its block seals it."""
 
     def __init__(self, outbox: Outbox, address: Address) -> None:
@@ -99,14 +97,11 @@ class StageHandle:
         """Wait until the stage is done, at most `timeout_s` seconds; return whether it is. For tuners: this one does block."""
         return self._outbox.poll(self._address, lambda answer: bool(answer["status"] == StageStatus.DONE), timeout_s)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.seal()
 
 
-class TrialHandle:
+class TrialHandle(AbstractContextManager["TrialHandle"]):
     """A trial; leaving its block reports it finished, leaving it by an exception failed or, where it is interrupted, killed."""
 
     def __init__(self, outbox: Outbox, address: Address) -> None:
@@ -211,9 +206,6 @@ class TrialHandle:
     def _put(self, body: dict[str, Any] | None, *parts: str) -> None:
         self._outbox.put(PutRequest(self._address, parts, body))
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.finish()
@@ -223,16 +215,13 @@ class TrialHandle:
             self.kill()
 
 
-class Attachment:
+class Attachment(AbstractContextManager["Attachment"]):
     """An attached worker; leaving its block detaches it, leaving it by an exception leaves it to be noticed as lost."""
 
     def __init__(self, trial: TrialHandle, rank: int, held: lease.AgentLease | None) -> None:
         self._trial = trial
         self._rank = rank
         self._held = held
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:

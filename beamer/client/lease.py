@@ -15,7 +15,6 @@ attaches for itself.
 import json
 import logging
 import os
-import re
 import socket
 import threading
 import time
@@ -27,7 +26,7 @@ from typing import Any
 from beamer.client.forking import RUNNING
 from beamer.client.refusals import MAX_REASONS, clip
 from beamer.log_limit import VariedLogLimit
-from beamer.process_stat import process_stat
+from beamer.process_stat import own_namespace, process_stat
 from beamer.protocol_version import FIRST_VERSION, LINE_KEY, PROTOCOL_VERSION
 from beamer.studies.model import Process
 
@@ -38,16 +37,16 @@ CONNECT_S = 0.25  # The agent answers in less than a millisecond on a machine th
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
 _LOG_AGAIN_S = 3600.0
 _MAX_LINE_BYTES = 65536
-_NAMESPACE = re.compile(r"pid:\[(\d+)\]")
 
 _log = logging.getLogger("beamer.client")
 _held: "weakref.WeakSet[AgentLease]" = weakref.WeakSet()
-# The lock is held while a socket is made and through a fork: a child knows every socket that it inherits.
-_opening = threading.Lock()
 
 
 class AgentLease:
-    """A lease that this process holds, or tries to get again, until it is closed. agent: that it was last attached to."""
+    """A lease that this process holds, or tries to get again, until it is closed.
+
+    agent: that it was last attached to. attached: whether there is one that knows of this process now.
+    """
 
     def __init__(self, request: dict[str, Any], path: str) -> None:
         self._lines = _lines(request)
@@ -55,21 +54,16 @@ class AgentLease:
         self._path = path
         self._socket: socket.socket | None = None
         self._closed = threading.Event()
-        self._attached = False
+        self.attached = False
         self._refusals = VariedLogLimit(MAX_REASONS, _LOG_AGAIN_S)
         self.agent = ""
-        with _opening:
+        with RUNNING.inside():
             _held.add(self)
-
-    @property
-    def attached(self) -> bool:
-        """Whether there is an agent that knows of this process now."""
-        return self._attached
 
     def close(self) -> None:
         """End the lease; may be repeated."""
         self._closed.set()
-        self._attached = False
+        self.attached = False
         sock = self._socket
         if sock is not None:
             with suppress(OSError):  # The connection may have ended.
@@ -110,19 +104,19 @@ class AgentLease:
                 _log.warning("Beamer's agent at %s does not take %s: %s", self._path, self._name, refusal)
             return False
         self.agent = agent
-        self._attached = True
+        self.attached = True
         return True
 
     def _ask(self, deadline: float) -> dict[str, Any]:
         """Return an agent's answer to what it can read."""
         answer = self._ask_once(self._lines[-1], deadline)
-        if len(self._lines) > 1 and _is_unread(answer):
+        if _is_unread(answer):
             self._disconnect()
             answer = self._ask_once(self._lines[0], deadline)
         return answer
 
     def _ask_once(self, line: bytes, deadline: float) -> dict[str, Any]:
-        with _opening:
+        with RUNNING.inside():  # No fork comes in between: a child knows every socket that it inherits.
             sock = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(_left_s(deadline))
         sock.connect(self._path)
@@ -146,7 +140,7 @@ class AgentLease:
             _log.info(what, self._path, clip(str(version)), PROTOCOL_VERSION)
 
     def _disconnect(self) -> None:
-        self._attached = False
+        self.attached = False
         sock, self._socket = self._socket, None
         if sock is not None:
             sock.close()
@@ -229,16 +223,12 @@ def describe_process(pid: int | None = None, proc: Path = Path("/proc")) -> Proc
     # The entry's name is `self`, as /proc may be another namespace's, where the own id is another process.
     entry = proc / ("self" if own else str(pid))
     stat = process_stat(f"{entry}/stat")
-    try:
-        match = _NAMESPACE.fullmatch(os.readlink(proc / "self" / "ns" / "pid"))
-    except OSError:
-        match = None
-    return Process(os.getpid() if pid is None else pid, stat.started if stat else 0, int(match[1]) if match else 0)
+    return Process(os.getpid() if pid is None else pid, stat.started if stat else 0, own_namespace(str(proc)))
 
 
 def _lines(request: dict[str, Any]) -> list[bytes]:
     """Return the request as each version reads it, the first one first."""
-    versions = [request] if PROTOCOL_VERSION == FIRST_VERSION else [request, {**request, LINE_KEY: PROTOCOL_VERSION}]
+    versions = request, {**request, LINE_KEY: PROTOCOL_VERSION}
     # The conversion is for numbers of NumPy and PyTorch.
     return [json.dumps(one, default=int).encode() + b"\n" for one in versions]
 
@@ -275,19 +265,9 @@ def _left_s(deadline: float) -> float:
 
 
 def _abandon_in_child() -> None:
-    global _opening
-    _opening = threading.Lock()
     for lease in list(_held):
         lease.abandon()
     _held.clear()
 
 
-def _before_fork() -> None:
-    _opening.acquire()
-
-
-def _after_fork() -> None:
-    _opening.release()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_abandon_in_child)
+os.register_at_fork(after_in_child=_abandon_in_child)

@@ -68,8 +68,6 @@ class GpuLedger(Ledger):
     A job ends at its trial's target. At rest there, it wants no GPUs until its trial has a farther one.
     """
 
-    is_younger_than_snapshots = True
-
     def __init__(self) -> None:
         self.cluster = Cluster(())
         self._jobs: dict[str, Job] = {}  # A job's `request.iterations` is its present target.

@@ -89,7 +89,12 @@ def schedule(
         started = opened.named(given) if given else opened.started_search() or load(shipped())
         command = _Command(opened, started, chosen, seed, json_file, quiet, controller)
         with command.stops:
-            command.run(stop, kill)
+            try:
+                command.run(stop, kill)
+            except InputError as error:
+                if error.field != "controller":
+                    raise
+                raise InputError("--controller", error.value, error.expected) from error
 
 
 class _Command:
@@ -131,7 +136,7 @@ class _Command:
         journal = Journal(self.directory.journal)
         try:
             self.directory.start(self.search, next(iter(journal.replay()), None) is not None)
-            run = self._run_of(journal)
+            run = run_of(journal.replay(), self.controller, str(self.directory.path))
             decider = by_policy(self.policy, self.seed)
             if self.controller:
                 self.link = self._linked(journal, run)
@@ -193,24 +198,10 @@ class _Command:
                 wait(wait_s)
         self.judges_nothing = not self.signals and self.session.judges_nothing
 
-    def _run_of(self, journal: Journal) -> str:
-        """Return the run that was begun in the directory, or a new one. Raises `InputError`."""
-        try:
-            return run_of(journal.replay(), self.controller, str(self.directory.path))
-        except InputError as error:
-            if error.field != "controller":
-                raise
-            raise InputError("--controller", error.value, error.expected) from error
-
     def _linked(self, journal: Journal, run: str) -> EngineLink:
         """Return the link to the controller, which hears of all that has happened. Raises `InputError`."""
-        try:
-            link = EngineLink(self.controller, self.search.name, run, self.search.engine.declared, os.environ)
-            begin(link, journal.replay(), self.controller)
-        except InputError as error:
-            if error.field != "controller":
-                raise
-            raise InputError("--controller", error.value, error.expected) from error
+        link = EngineLink(self.controller, self.search.name, run, self.search.engine.declared, os.environ)
+        begin(link, journal.replay(), self.controller)
         return link
 
     def _write(self, journal: Journal, event: Event) -> None:

@@ -8,7 +8,7 @@ from beamer.gpu.events import Allocated, GpusRequested, RunFailed, RunFinished, 
 from beamer.studies.events import Event, TrialEnded
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrialCounts:
     """Of a trial: how often its GPUs were taken, how often it was started from its checkpoint, as decided, how often it failed.
 
@@ -53,7 +53,7 @@ class SearchStatistics:
                 self._leave(key)
             case RunFailed(trial=key):
                 self._leave(key)
-                self._count(key, failures=1)
+                self.counts[key].failures += 1
             case TrialEnded(trial=key):
                 self.ends[key] = event
                 self._leave(key)
@@ -73,18 +73,12 @@ class SearchStatistics:
         """Compare what trials have with what they had; what takes everything from all of them has parked them."""
         now = event.devices
         for key in self.devices.keys() - now.keys():
-            self._count(key, suspensions=1)
+            self.counts[key].suspensions += 1
         for key, devices in now.items():
             if key in self._last and (self._last[key] != devices or key in self._gone):
-                self._count(key, restarts=1)
+                self.counts[key].restarts += 1
             self._gone.discard(key)
         if not now:
             self._gone |= self._last.keys()
         self.devices = dict(now)
         self._last |= now
-
-    def _count(self, key: str, suspensions: int = 0, restarts: int = 0, failures: int = 0) -> None:
-        before = self.counts[key]
-        self.counts[key] = TrialCounts(
-            before.suspensions + suspensions, before.restarts + restarts, before.failures + failures
-        )  # fmt: skip

@@ -1,6 +1,6 @@
 """What the tracker knows: studies, trials and stages by name, and the questions that are asked of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -111,12 +111,7 @@ def _attempt_number(trial: TrialRecord) -> int:
 
 
 def find(known: Mapping[str, _Record], field_name: str, name: str) -> _Record:
-    """Return what is known under a name. Raises `NotFoundError` that gives the nearest known one."""
+    """Return what is known under a name. Raises `NotFoundError` that gives the nearest known one: a search has thousands."""
     if name not in known:
-        raise _unknown(field_name, name, known)
+        raise NotFoundError(field_name, name, f"a registered {field_name}{hint(name, known)}")
     return known[name]
-
-
-def _unknown(field_name: str, name: str, known: Iterable[str]) -> NotFoundError:
-    """Name the nearest one only: a search registers thousands."""
-    return NotFoundError(field_name, name, f"a registered {field_name}{hint(name, known)}")

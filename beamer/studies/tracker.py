@@ -30,11 +30,9 @@ STUDIES, TIME = Versioned("studies"), Versioned("now_s")
 class Ledger(ABC):
     """What one level knows, fed by the tracker; events applied in order to a new ledger give an equal one.
 
-    is_younger_than_snapshots: whether a snapshot may be from before there was this level: it knows nothing then.
     state_upcasters: one for each version of what `state` returns after the first.
     """
 
-    is_younger_than_snapshots: ClassVar[bool] = False
     state_upcasters: ClassVar[tuple[Upcaster, ...]] = ()
 
     @classmethod
@@ -93,14 +91,13 @@ class Tracker:
 
     def restore(self, state: Mapping[str, str]) -> None:
         """Know in a new tracker with new ledgers what `state` returned. Raises `ValueError` for anything else."""
-        needed = [ledger.part() for ledger in self.ledgers if not ledger.is_younger_than_snapshots]
-        if missing := {part.stored_name for part in (STUDIES, TIME, *needed)} - state.keys():
+        parts = [ledger.part() for ledger in self.ledgers]
+        if missing := {part.stored_name for part in (STUDIES, TIME, *parts)} - state.keys():
             raise ValueError(f"without {', '.join(sorted(missing))}")
         restore_known(self._known, state[STUDIES.stored_name])
         self._now_s = float(state[TIME.stored_name])
-        for ledger in self.ledgers:
-            if (of_level := state.get(ledger.part().stored_name)) is not None:
-                ledger.restore(of_level)
+        for ledger, part in zip(self.ledgers, parts, strict=True):
+            ledger.restore(state[part.stored_name])
 
     @property
     def studies(self) -> Mapping[str, StudyRecord]:
@@ -121,11 +118,6 @@ class Tracker:
     def running_keys(self) -> AbstractSet[str]:
         """The keys of the trials that run."""
         return self._known.running.keys()
-
-    @property
-    def running_count(self) -> int:
-        """How many trials run."""
-        return len(self._known.running)
 
     @property
     def running_workers(self) -> int:

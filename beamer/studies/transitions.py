@@ -66,11 +66,9 @@ TrialOutcome = TrialStatus | NoTransition
 StageOutcome = StageStatus | NoTransition
 
 
-def _row(
-    waiting: TrialOutcome, running: TrialOutcome, paused: TrialOutcome, lost: TrialOutcome, silent: TrialOutcome,
-    ended: TrialOutcome,
-) -> Mapping[TrialStatus, TrialOutcome]:  # fmt: skip
-    return {_W: waiting, _R: running, _P: paused, _L: lost, _S: silent, **dict.fromkeys(_END, ended)}
+def _row(*outcomes: TrialOutcome) -> Mapping[TrialStatus, TrialOutcome]:
+    """Return outcomes by the statuses of trials, the last one for each way to have ended."""
+    return dict(zip(TrialStatus, (*outcomes, *2 * outcomes[-1:]), strict=True))
 
 
 TRIAL_TRANSITIONS: Mapping[TrialInput, Mapping[TrialStatus, TrialOutcome]] = {
@@ -104,12 +102,8 @@ STUDY_TRANSITIONS: Mapping[StudyInput, Mapping[StudyStatus, StudyStatus | NoTran
 _OPEN, _SEALED, _DONE = StageStatus.OPEN, StageStatus.SEALED, StageStatus.DONE
 
 
-def _stage_row(
-    of_open: StageOutcome, of_sealed: StageOutcome, of_silent: StageOutcome, of_sealed_silent: StageOutcome,
-    of_done: StageOutcome,
-) -> Mapping[StageStatus, StageOutcome]:  # fmt: skip
-    silent = {StageStatus.SILENT: of_silent, StageStatus.SEALED_SILENT: of_sealed_silent}
-    return {_OPEN: of_open, _SEALED: of_sealed, **silent, _DONE: of_done}
+def _stage_row(*outcomes: StageOutcome) -> Mapping[StageStatus, StageOutcome]:
+    return dict(zip(StageStatus, outcomes, strict=True))
 
 
 STAGE_TRANSITIONS: Mapping[StageInput, Mapping[StageStatus, StageOutcome]] = {

@@ -8,7 +8,7 @@ harness lets it pass. One that needs what a harness does not implement raises `u
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from unittest import SkipTest
 
 from beamer.errors import BeamerError, EngineError, InputError
@@ -86,10 +86,30 @@ class _Bench:
     def runs(self, name: str, placement: Placement) -> str:
         """Start an endless job and wait until it progresses; return its key."""
         key = self.harness.job(name, ENDLESS)
-        self.engine.start(key, placement, TIMEOUT_S)
-        self.progresses(key)
-        self.reaches(key, RunState.RUNNING, placement)
+        self.starts(key, placement)
         return key
+
+    def starts(self, key: str, placement: Placement) -> None:
+        """Start a job, and wait until it runs there and progresses."""
+        self.engine.start(key, placement, TIMEOUT_S)
+        self.reaches(key, RunState.RUNNING, placement)
+        self.progresses(key)
+
+    def moves(self, key: str, placement: Placement) -> None:
+        """Resize a job, and wait until it runs there and progresses."""
+        self.engine.resize(key, placement, TIMEOUT_S)
+        self.reaches(key, RunState.RUNNING, placement)
+        self.progresses(key)
+
+    def calls(self, key: str) -> tuple[Callable[[], None], ...]:
+        """Return every call on a job but that which stops it."""
+        return (
+            partial(self.engine.start, key, self.two, TIMEOUT_S),
+            partial(self.engine.suspend, key, TIMEOUT_S),
+            partial(self.engine.resume, key, TIMEOUT_S),
+            partial(self.engine.resize, key, self.two, TIMEOUT_S),
+            partial(self.engine.resize, key, None, TIMEOUT_S),
+        )
 
     def rests(self, key: str, placement: Placement) -> None:
         """Suspend a job that runs on a placement and wait until it is suspended, or parked where memory is not kept."""
@@ -127,6 +147,23 @@ class _Bench:
         assert services == sorted(services), services
 
 
+_checks: list[EngineCheck] = []
+
+
+def _check(check: Callable[[_Bench], None]) -> EngineCheck:
+    """Add a check to the suite, given as one of a bench: afterwards the reports of no job may have gone back."""
+
+    @wraps(check)
+    def checked(harness: EngineHarness) -> None:
+        bench = _Bench(harness)
+        check(bench)
+        for key in bench.reports:
+            bench.never_went_back(key)
+
+    _checks.append(checked)
+    return checked
+
+
 def _refuses(error: type[BeamerError], call: Callable[[], None]) -> None:
     try:
         call()
@@ -143,15 +180,14 @@ def has_nodes(harness: EngineHarness) -> None:
     assert not harness.engine.report()
 
 
-def runs_a_job_to_its_end(harness: EngineHarness) -> None:
+@_check
+def runs_a_job_to_its_end(bench: _Bench) -> None:
     """A job runs, reports and finishes; it holds no GPUs then, and stays known with its last report until it is stopped.
 
     What was observed says after which iteration it was to end.
     """
-    bench = _Bench(harness)
     key, observed = bench.finishes("short")
     assert bench.done(key) == SHORT
-    bench.never_went_back(key)
     assert observed.exit == ""
     last = bench.reports[key][-1]
     for _ in range(2):
@@ -161,47 +197,38 @@ def runs_a_job_to_its_end(harness: EngineHarness) -> None:
     assert key not in bench.engine.report()
 
 
-def says_why_a_job_failed(harness: EngineHarness) -> None:
+@_check
+def says_why_a_job_failed(bench: _Bench) -> None:
     """A job that fails holds no GPUs, and stays known with the reason and its last report until it is stopped."""
-    bench = _Bench(harness)
-    key = harness.failing("job", SHORT)
+    key = bench.harness.failing("job", SHORT)
     bench.engine.start(key, bench.one, TIMEOUT_S)
     observed = bench.reaches(key, RunState.FAILED, None)
     assert observed.exit
     assert bench.done(key) == SHORT
-    bench.never_went_back(key)
     last = bench.reports[key][-1]
-    calls: tuple[Callable[[], None], ...] = (
-        lambda: bench.engine.start(key, bench.two, TIMEOUT_S),
-        lambda: bench.engine.suspend(key, TIMEOUT_S),
-        lambda: bench.engine.resume(key, TIMEOUT_S),
-        lambda: bench.engine.resize(key, bench.two, TIMEOUT_S),
-        lambda: bench.engine.resize(key, None, TIMEOUT_S),
-    )
-    for call in calls:
+    for call in bench.calls(key):
         call()
         assert bench.engine.report()[key] == replace(observed, reports=(last,), speeds=(), costs=None)
     bench.engine.stop(key, TIMEOUT_S)
     assert key not in bench.engine.report()
 
 
-def delivers_every_report_once(harness: EngineHarness) -> None:
+@_check
+def delivers_every_report_once(bench: _Bench) -> None:
     """No report is delivered twice and none left out, whatever is called between."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.two)
     for _ in range(3):
         bench.progresses(key)
         bench.rests(key, bench.two)
         bench.engine.resume(key, TIMEOUT_S)
     bench.progresses(key)
-    bench.never_went_back(key)
     iterations = [report.iteration for report in bench.reports[key]]
     assert iterations == [iterations[0] + i for i in range(len(iterations))]
 
 
-def delivers_measurements_once(harness: EngineHarness) -> None:
+@_check
+def delivers_measurements_once(bench: _Bench) -> None:
     """Speeds and costs are delivered when they are new; of a job at rest nothing is."""
-    bench = _Bench(harness)
     key, clock = bench.runs("job", bench.one), bench.runs("clock", bench.other)
     bench.rests(key, bench.one)
     bench.engine.resume(key, TIMEOUT_S)
@@ -216,21 +243,20 @@ def delivers_measurements_once(harness: EngineHarness) -> None:
         bench.progresses(clock)
 
 
-def carries_the_batch_size(harness: EngineHarness) -> None:
+@_check
+def carries_the_batch_size(bench: _Bench) -> None:
     """A job runs at the batch size of its placement, and one with another batch size is another placement."""
-    bench = _Bench(harness)
     key = bench.runs("job", replace(bench.one, batch_size=BATCH_SIZE))
     bench.measures(key, 1, has_batch_size=True)
     for placement in (bench.one, replace(bench.two, batch_size=BATCH_SIZE), bench.two):
         bench.engine.resize(key, placement, TIMEOUT_S)
         bench.reaches(key, RunState.RUNNING, placement)
         bench.measures(key, len(placement.devices), has_batch_size=bool(placement.batch_size))
-    bench.never_went_back(key)
 
 
-def starts_once(harness: EngineHarness) -> None:
+@_check
+def starts_once(bench: _Bench) -> None:
     """To start a running job changes nothing, wherever it is to be started."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.two)
     for placement in (bench.two, bench.other):
         bench.engine.start(key, placement, TIMEOUT_S)
@@ -238,12 +264,11 @@ def starts_once(harness: EngineHarness) -> None:
         assert (observed.state, observed.placement) == (RunState.RUNNING, bench.two)
     bench.progresses(key)
     assert bench.look()[key].placement == bench.two
-    bench.never_went_back(key)
 
 
-def suspends_and_resumes(harness: EngineHarness) -> None:
+@_check
+def suspends_and_resumes(bench: _Bench) -> None:
     """A suspended job makes no progress and keeps its GPUs if it keeps its memory; resumed, it continues."""
-    bench = _Bench(harness)
     key, clock = bench.runs("job", bench.one), bench.runs("clock", bench.other)
     for _ in range(2):
         bench.rests(key, bench.one)
@@ -255,58 +280,47 @@ def suspends_and_resumes(harness: EngineHarness) -> None:
         bench.engine.resume(key, TIMEOUT_S)
         bench.reaches(key, RunState.RUNNING, bench.one)
     bench.progresses(key)
-    bench.never_went_back(key)
 
 
-def starts_a_suspended_job_where_it_is(harness: EngineHarness) -> None:
+@_check
+def starts_a_suspended_job_where_it_is(bench: _Bench) -> None:
     """To start a suspended job on the GPUs that it has lets it continue there."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.two)
     bench.rests(key, bench.two)
-    bench.engine.start(key, bench.two, TIMEOUT_S)
-    bench.reaches(key, RunState.RUNNING, bench.two)
-    bench.progresses(key)
-    bench.never_went_back(key)
+    bench.starts(key, bench.two)
 
 
-def starts_a_suspended_job_elsewhere(harness: EngineHarness) -> None:
+@_check
+def starts_a_suspended_job_elsewhere(bench: _Bench) -> None:
     """To start a suspended job on other GPUs runs it there, from its checkpoint."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.two)
     bench.rests(key, bench.two)
-    bench.engine.start(key, bench.other, TIMEOUT_S)
-    bench.reaches(key, RunState.RUNNING, bench.other)
-    bench.progresses(key)
-    bench.never_went_back(key)
+    bench.starts(key, bench.other)
 
 
-def resizes(harness: EngineHarness) -> None:
+@_check
+def resizes(bench: _Bench) -> None:
     """A job moves to other GPUs, more or fewer, without losing progress; resized to those that it has, it is left alone."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.one)
     for placement in (bench.two, bench.other, bench.one):
         for _ in range(2):
             bench.engine.resize(key, placement, TIMEOUT_S)
             bench.reaches(key, RunState.RUNNING, placement)
         bench.progresses(key)
-    bench.never_went_back(key)
 
 
-def resizes_a_suspended_job(harness: EngineHarness) -> None:
+@_check
+def resizes_a_suspended_job(bench: _Bench) -> None:
     """A suspended job that is resized runs, on the GPUs that it had or on others."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.one)
     for before, after in ((bench.one, bench.one), (bench.one, bench.two)):
         bench.rests(key, before)
-        bench.engine.resize(key, after, TIMEOUT_S)
-        bench.reaches(key, RunState.RUNNING, after)
-        bench.progresses(key)
-    bench.never_went_back(key)
+        bench.moves(key, after)
 
 
-def parks_and_starts_again(harness: EngineHarness) -> None:
+@_check
+def parks_and_starts_again(bench: _Bench) -> None:
     """A parked job holds nothing and starts from its checkpoint, elsewhere, too; it has no memory to be resumed from."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.two)
     for placement in (bench.two, bench.other):
         for _ in range(2):
@@ -315,34 +329,26 @@ def parks_and_starts_again(harness: EngineHarness) -> None:
         bench.reaches(key, RunState.PARKED, None)
         if bench.engine.keeps_memory:
             _refuses(EngineError, partial(bench.engine.resume, key, TIMEOUT_S))
-        bench.engine.start(key, placement, TIMEOUT_S)
-        bench.reaches(key, RunState.RUNNING, placement)
-        bench.progresses(key)
-    bench.never_went_back(key)
+        bench.starts(key, placement)
 
 
-def starts_a_job_that_is_being_parked(harness: EngineHarness) -> None:
+@_check
+def starts_a_job_that_is_being_parked(bench: _Bench) -> None:
     """The last call counts: a job that is started or resized on its way to be parked runs there, suspended before or not."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.two)
     bench.engine.resize(key, None, TIMEOUT_S)
     bench.engine.start(key, bench.other, TIMEOUT_S)
     bench.reaches(key, RunState.RUNNING, bench.other)
     bench.engine.resize(key, None, TIMEOUT_S)
-    bench.engine.resize(key, bench.one, TIMEOUT_S)
-    bench.reaches(key, RunState.RUNNING, bench.one)
-    bench.progresses(key)
+    bench.moves(key, bench.one)
     bench.engine.resize(key, None, TIMEOUT_S)
     bench.engine.suspend(key, TIMEOUT_S)
-    bench.engine.start(key, bench.other, TIMEOUT_S)
-    bench.reaches(key, RunState.RUNNING, bench.other)
-    bench.progresses(key)
-    bench.never_went_back(key)
+    bench.starts(key, bench.other)
 
 
-def suspends_a_job_that_is_stopping(harness: EngineHarness) -> None:
+@_check
+def suspends_a_job_that_is_stopping(bench: _Bench) -> None:
     """A job that is suspended on its way to other GPUs is suspended there; one on its way to be parked is parked."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.two)
     bench.engine.resize(key, bench.other, TIMEOUT_S)
     bench.rests(key, bench.other)
@@ -353,12 +359,11 @@ def suspends_a_job_that_is_stopping(harness: EngineHarness) -> None:
     bench.reaches(key, RunState.PARKED, None)
     bench.engine.start(key, bench.two, TIMEOUT_S)
     bench.progresses(key)
-    bench.never_went_back(key)
 
 
-def resumes_a_job_that_is_stopping(harness: EngineHarness) -> None:
+@_check
+def resumes_a_job_that_is_stopping(bench: _Bench) -> None:
     """To resume a job on its way to other GPUs, or to be parked, changes nothing; one whose memory is not kept runs."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.two)
     bench.engine.resize(key, bench.other, TIMEOUT_S)
     bench.engine.resume(key, TIMEOUT_S)
@@ -374,52 +379,43 @@ def resumes_a_job_that_is_stopping(harness: EngineHarness) -> None:
         bench.engine.resume(key, TIMEOUT_S)
     bench.reaches(key, RunState.RUNNING, bench.other)
     bench.progresses(key)
-    bench.never_went_back(key)
 
 
-def parks_a_suspended_job(harness: EngineHarness) -> None:
+@_check
+def parks_a_suspended_job(bench: _Bench) -> None:
     """A suspended job can be parked, and makes way for another on its GPUs."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.one)
     bench.rests(key, bench.one)
     bench.parks(key)
     bench.runs("next", bench.one)
-    bench.engine.start(key, bench.other, TIMEOUT_S)
-    bench.reaches(key, RunState.RUNNING, bench.other)
-    bench.progresses(key)
-    bench.never_went_back(key)
+    bench.starts(key, bench.other)
 
 
-def parks_a_job_that_is_suspended_for_long(harness: EngineHarness) -> None:
+@_check
+def parks_a_job_that_is_suspended_for_long(bench: _Bench) -> None:
     """A job whose ranks would give each other up is parked before that, by nobody's call, and starts from its checkpoint."""
-    bench = _Bench(harness)
     if not bench.engine.keeps_memory:
         raise SkipTest("no memory is kept for which ranks could be suspended")
-    key = harness.impatient("job", ENDLESS)
+    key = bench.harness.impatient("job", ENDLESS)
     bench.engine.start(key, bench.two, TIMEOUT_S)
     bench.progresses(key)
     for placement in (bench.two, bench.one):
         bench.engine.suspend(key, TIMEOUT_S)
         bench.reaches(key, RunState.PARKED, None)
-        assert not harness.has_processes(key)
+        assert not bench.harness.has_processes(key)
         _refuses(EngineError, partial(bench.engine.resume, key, TIMEOUT_S))
-        bench.engine.start(key, placement, TIMEOUT_S)
-        bench.reaches(key, RunState.RUNNING, placement)
-        bench.progresses(key)
-        bench.engine.resize(key, bench.two, TIMEOUT_S)
-        bench.reaches(key, RunState.RUNNING, bench.two)
-        bench.progresses(key)
+        bench.starts(key, placement)
+        bench.moves(key, bench.two)
     costs = bench.costs[key]
     assert any(0 < one.restart_s == one.resume_s for one in costs), "of a parked job to resume is to restart"
-    bench.never_went_back(key)
 
 
-def stops_for_good(harness: EngineHarness) -> None:
+@_check
+def stops_for_good(bench: _Bench) -> None:
     """A stopped job is forgotten, in whatever state it was, and its GPUs are free, at once where the engine says so.
 
     To stop it again is no error.
     """
-    bench = _Bench(harness)
     states = ("parked", "suspended", "running")
     keys = [bench.harness.job(state, ENDLESS) for state in states]
     for state, key in zip(states, keys, strict=True):
@@ -431,15 +427,15 @@ def stops_for_good(harness: EngineHarness) -> None:
         for _ in range(2):
             bench.engine.stop(key, TIMEOUT_S)
             assert key not in bench.engine.report()
-            assert not (bench.engine.stops_at_once and harness.has_processes(key))
+            assert not (bench.engine.stops_at_once and bench.harness.has_processes(key))
         _refuses(EngineError, partial(bench.engine.suspend, key, TIMEOUT_S))
     bench.runs("next", bench.two)
-    assert not any(harness.has_processes(key) for key in keys)
+    assert not any(bench.harness.has_processes(key) for key in keys)
 
 
-def starts_again_after_stop(harness: EngineHarness) -> None:
+@_check
+def starts_again_after_stop(bench: _Bench) -> None:
     """A job that was stopped is unknown: it can be started like one that never ran."""
-    bench = _Bench(harness)
     for placement in (bench.two, bench.other, bench.other):
         key = bench.runs("job", placement)
         bench.never_went_back(key)
@@ -448,25 +444,24 @@ def starts_again_after_stop(harness: EngineHarness) -> None:
             del delivered[key]
 
 
-def continues_to_a_farther_target(harness: EngineHarness) -> None:
+@_check
+def continues_to_a_farther_target(bench: _Bench) -> None:
     """A job that has finished and was stopped goes on from where it was if its description has it run farther."""
-    bench = _Bench(harness)
     key, _ = bench.finishes("short")
     bench.engine.stop(key, TIMEOUT_S)
     for placement, iterations in ((bench.one, 2 * SHORT), (bench.other, 3 * SHORT)):
-        assert harness.job("short", iterations) == key
+        assert bench.harness.job("short", iterations) == key
         bench.engine.start(key, placement, TIMEOUT_S)
         observed = bench.reaches(key, RunState.FINISHED, None)
         assert (observed.target, bench.done(key)) == (iterations, iterations)
         bench.engine.stop(key, TIMEOUT_S)
-    bench.never_went_back(key)
     reported = [report.iteration for report in bench.reports[key]]
     assert reported == [reported[0] + i for i in range(len(reported))]
 
 
-def counts_launches(harness: EngineHarness) -> None:
+@_check
+def counts_launches(bench: _Bench) -> None:
     """Every start and restart is a launch of a higher number, also after the job was stopped; to resume a job is none."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.one)
     first = bench.look()[key].launch
     if not first:
@@ -485,47 +480,39 @@ def counts_launches(harness: EngineHarness) -> None:
     assert bench.look()[key].launch > resized
 
 
-def hands_jobs_over(harness: EngineHarness) -> None:
+@_check
+def hands_jobs_over(bench: _Bench) -> None:
     """Jobs outlive the engine: its successor finds them where they are and as they are."""
-    bench = _Bench(harness)
     running, resting = bench.runs("running", bench.one), bench.runs("resting", bench.other)
     bench.rests(resting, bench.other)
-    harness.succeed()
-    bench = _Bench(harness)
-    bench.reaches(running, RunState.RUNNING, bench.one)
-    bench.reaches(resting, bench.at_rest, bench.other if bench.engine.keeps_memory else None)
-    bench.engine.start(resting, bench.other, TIMEOUT_S)
-    bench.reaches(resting, RunState.RUNNING, bench.other)
-    bench.progresses(running, resting)
+    bench.harness.succeed()
+    after = _Bench(bench.harness)
+    after.reaches(running, RunState.RUNNING, after.one)
+    after.reaches(resting, after.at_rest, after.other if after.engine.keeps_memory else None)
+    after.engine.start(resting, after.other, TIMEOUT_S)
+    after.reaches(resting, RunState.RUNNING, after.other)
+    after.progresses(running, resting)
     for key in (running, resting):
-        bench.never_went_back(key)
-        bench.engine.stop(key, TIMEOUT_S)
-    assert not bench.engine.report()
+        after.never_went_back(key)
+        after.engine.stop(key, TIMEOUT_S)
+    assert not after.engine.report()
 
 
-def leaves_ended_jobs_alone(harness: EngineHarness) -> None:
+@_check
+def leaves_ended_jobs_alone(bench: _Bench) -> None:
     """No call but `stop` changes anything about a job that has ended."""
-    bench = _Bench(harness)
     key, _ = bench.finishes("short")
-    engine = bench.engine
-    calls: tuple[Callable[[], None], ...] = (
-        lambda: engine.start(key, bench.two, TIMEOUT_S),
-        lambda: engine.suspend(key, TIMEOUT_S),
-        lambda: engine.resume(key, TIMEOUT_S),
-        lambda: engine.resize(key, bench.two, TIMEOUT_S),
-        lambda: engine.resize(key, None, TIMEOUT_S),
-    )
-    for call in calls:
+    for call in bench.calls(key):
         call()
         observed = bench.look()[key]
         assert (observed.state, observed.placement) == (RunState.FINISHED, None)
 
 
-def refuses_unknown_jobs(harness: EngineHarness) -> None:
+@_check
+def refuses_unknown_jobs(bench: _Bench) -> None:
     """A job that has not been started cannot be called upon, save to stop it; one without a description cannot be started."""
-    bench = _Bench(harness)
     engine = bench.engine
-    never_started = harness.job("job", ENDLESS)
+    never_started = bench.harness.job("job", ENDLESS)
     for key in (never_started, never_started + "-of-nobody"):
         for call in (engine.suspend, engine.resume):
             _refuses(EngineError, partial(call, key))
@@ -536,9 +523,9 @@ def refuses_unknown_jobs(harness: EngineHarness) -> None:
     assert not engine.report()
 
 
-def refuses_placements(harness: EngineHarness) -> None:
+@_check
+def refuses_placements(bench: _Bench) -> None:
     """A placement that is none is an `InputError`; one on what the engine lacks an `EngineError`. Neither changes anything."""
-    bench = _Bench(harness)
     node = bench.engine.nodes()[0]
     refused: tuple[tuple[type[BeamerError], Placement], ...] = (
         (InputError, Placement(())),
@@ -547,7 +534,7 @@ def refuses_placements(harness: EngineHarness) -> None:
         (EngineError, Placement(((node.name, node.gpus),))),
         (EngineError, Placement(((node.name + "-of-nobody", 0),))),
     )
-    key = harness.job("job", ENDLESS)
+    key = bench.harness.job("job", ENDLESS)
     for error, placement in refused:
         _refuses(error, partial(bench.engine.start, key, placement, TIMEOUT_S))
         assert not bench.engine.report()
@@ -558,58 +545,29 @@ def refuses_placements(harness: EngineHarness) -> None:
     bench.progresses(key)
 
 
-def starts_nothing_on_a_lost_node(harness: EngineHarness) -> None:
+@_check
+def starts_nothing_on_a_lost_node(bench: _Bench) -> None:
     """A lost node is not listed, and a call that places a job there an `EngineError` that changes nothing."""
-    bench = _Bench(harness)
     key = bench.runs("job", bench.one)
     (lost, _), *_ = bench.other.devices
-    harness.lose(lost)
+    bench.harness.lose(lost)
 
     def listed(expected: bool) -> bool:
         bench.look()
         return (lost in (node.name for node in bench.engine.nodes())) is expected
 
-    harness.wait(lambda: listed(False))
-    late = harness.job("late", ENDLESS)
+    bench.harness.wait(lambda: listed(False))
+    late = bench.harness.job("late", ENDLESS)
     _refuses(EngineError, partial(bench.engine.start, late, bench.other))
     assert late not in bench.engine.report()
     bench.engine.stop(late, TIMEOUT_S)
     _refuses(EngineError, partial(bench.engine.resize, key, bench.other))
     bench.reaches(key, RunState.RUNNING, bench.one)
     bench.progresses(key)
-    harness.rejoin(lost)
-    harness.wait(lambda: listed(True))
+    bench.harness.rejoin(lost)
+    bench.harness.wait(lambda: listed(True))
     bench.engine.start(late, bench.other, TIMEOUT_S)
     bench.progresses(key, late)
-    bench.never_went_back(key)
 
 
-ENGINE_CHECKS: tuple[EngineCheck, ...] = (
-    has_nodes,
-    runs_a_job_to_its_end,
-    says_why_a_job_failed,
-    delivers_every_report_once,
-    delivers_measurements_once,
-    carries_the_batch_size,
-    starts_once,
-    suspends_and_resumes,
-    starts_a_suspended_job_where_it_is,
-    starts_a_suspended_job_elsewhere,
-    resizes,
-    resizes_a_suspended_job,
-    parks_and_starts_again,
-    starts_a_job_that_is_being_parked,
-    suspends_a_job_that_is_stopping,
-    resumes_a_job_that_is_stopping,
-    parks_a_suspended_job,
-    parks_a_job_that_is_suspended_for_long,
-    stops_for_good,
-    starts_again_after_stop,
-    continues_to_a_farther_target,
-    counts_launches,
-    hands_jobs_over,
-    leaves_ended_jobs_alone,
-    refuses_unknown_jobs,
-    refuses_placements,
-    starts_nothing_on_a_lost_node,
-)
+ENGINE_CHECKS: tuple[EngineCheck, ...] = (has_nodes, *_checks)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from hypothesis import given
 from hypothesis import strategies as st
 
 from beamer.decision.state import read_state, write_state
@@ -16,7 +15,7 @@ from beamer.gpu.model import Cluster, Costs, Grant, Job, Node, Report, Request, 
 from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policy import GpuPolicy
 from beamer.sim.gpu import Arrival, Failure, GpuRun, simulate_gpus
-from beamer.testing.profile import POLICIES
+from beamer.testing.profile import of_drawn
 
 GpuPolicyCheck = Callable[[GpuPolicy[Any]], None]
 
@@ -86,53 +85,36 @@ def situations(draw: st.DrawFn, most: int = 6) -> tuple[Cluster, tuple[Job, ...]
     return cluster, tuple(jobs)
 
 
-def stays_within_the_cluster(policy: GpuPolicy[Any]) -> None:
+@of_drawn(situations(), st.integers(0, 3))
+def stays_within_the_cluster(policy: GpuPolicy[Any], situation: tuple[Cluster, tuple[Job, ...]], seed: int) -> None:
     """No node is given away twice, gangs are whole, sizes are between those asked for, and the time to ask again lies ahead."""
-
-    @POLICIES
-    @given(situations(), st.integers(0, 3))
-    def check(situation: tuple[Cluster, tuple[Job, ...]], seed: int) -> None:
-        cluster, jobs = situation
-        state = policy.initial()
-        for now in (NOW, NOW + 1, NOW + 5000):
-            state, allocation, wake_at = policy.allocate(state, cluster, jobs, now, Random(seed))
-            check_allocation(cluster, jobs, allocation)
-            assert wake_at is None or now < wake_at < math.inf
-            if not policy.resizes:
-                assert all(
-                    grant.size <= job.request.gpus for job in jobs if (grant := allocation.get(job.key)) and not job.grant
-                )
-
-    check()
+    cluster, jobs = situation
+    state = policy.initial()
+    for now in (NOW, NOW + 1, NOW + 5000):
+        state, allocation, wake_at = policy.allocate(state, cluster, jobs, now, Random(seed))
+        check_allocation(cluster, jobs, allocation)
+        assert wake_at is None or now < wake_at < math.inf
+        if not policy.resizes:
+            assert all(grant.size <= job.request.gpus for job in jobs if (grant := allocation.get(job.key)) and not job.grant)
 
 
-def repeats_itself(policy: GpuPolicy[Any]) -> None:
+@of_drawn(situations(), st.integers(0, 3))
+def repeats_itself(policy: GpuPolicy[Any], situation: tuple[Cluster, tuple[Job, ...]], seed: int) -> None:
     """Equal arguments give equal results."""
-
-    @POLICIES
-    @given(situations(), st.integers(0, 3))
-    def check(situation: tuple[Cluster, tuple[Job, ...]], seed: int) -> None:
-        cluster, jobs = situation
-        first = policy.allocate(policy.initial(), cluster, jobs, NOW, Random(seed))
-        assert first == policy.allocate(policy.initial(), cluster, jobs, NOW, Random(seed))
-        state = first[0]
-        again = policy.allocate(state, cluster, jobs, NOW + 60, Random(seed))
-        assert again == policy.allocate(state, cluster, jobs, NOW + 60, Random(seed))
-
-    check()
+    cluster, jobs = situation
+    first = policy.allocate(policy.initial(), cluster, jobs, NOW, Random(seed))
+    assert first == policy.allocate(policy.initial(), cluster, jobs, NOW, Random(seed))
+    state = first[0]
+    again = policy.allocate(state, cluster, jobs, NOW + 60, Random(seed))
+    assert again == policy.allocate(state, cluster, jobs, NOW + 60, Random(seed))
 
 
-def state_survives_json(policy: GpuPolicy[Any]) -> None:
+@of_drawn(situations())
+def state_survives_json(policy: GpuPolicy[Any], situation: tuple[Cluster, tuple[Job, ...]]) -> None:
     """What a policy remembers can be journaled and read back."""
-
-    @POLICIES
-    @given(situations())
-    def check(situation: tuple[Cluster, tuple[Job, ...]]) -> None:
-        cluster, jobs = situation
-        state, _, _ = policy.allocate(policy.initial(), cluster, jobs, NOW, Random(0))
-        assert read_state(policy, json.loads(json.dumps(write_state(policy, state)))) == state
-
-    check()
+    cluster, jobs = situation
+    state, _, _ = policy.allocate(policy.initial(), cluster, jobs, NOW, Random(0))
+    assert read_state(policy, json.loads(json.dumps(write_state(policy, state)))) == state
 
 
 def grants_nothing_without_nodes_or_jobs(policy: GpuPolicy[Any]) -> None:

@@ -1,9 +1,28 @@
 """How the suites run hypothesis: no deadline, since machines differ, and the same examples every time."""
 
-from hypothesis import HealthCheck, Phase, settings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 PROFILE = settings(deadline=None, max_examples=30, derandomize=True, database=None)
 POLICIES = settings(PROFILE, max_examples=15)  # These settings are for tests that run for each of many policies.
-RUNS = settings(  # These are for whole runs of many pairs; failures stay as found, since to shrink them takes minutes.
-    PROFILE, max_examples=6, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.too_slow]
-)
+
+
+def of_drawn(*drawn: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[Any], None]]:
+    """Return a decorator that makes a check of a policy of one that is also given what is drawn, again and again."""
+
+    def decorated(check: Callable[..., None]) -> Callable[[Any], None]:
+        @wraps(check)
+        def checked(policy: Any) -> None:
+            def of_policy(values: tuple[Any, ...]) -> None:
+                check(policy, *values)
+
+            of_policy.__name__ = check.__name__  # Every check has examples of its own.
+            POLICIES(given(st.tuples(*drawn))(of_policy))()
+
+        return checked
+
+    return decorated

@@ -328,5 +328,5 @@ def _trial(
     """Return a trial whose workers share what takes one of the requested size `compute_s`; the network adds the rest."""
     compute_s, fixed_s = search.job.compute_s * slowness, search.job.fixed_s
     traffic = replace(request.traffic, compute_s=compute_s + fixed_s)
-    profile = DataParallelProfile(loss, request.batch_size, compute_s * request.gpus, fixed_s, local_s=0.0, remote_s=0.0)
+    profile = DataParallelProfile(loss, request.batch_size, compute_s * request.gpus, fixed_s)
     return SimulatedJob(replace(request, traffic=traffic), profile, costs, start_s=start_s)

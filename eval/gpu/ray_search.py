@@ -30,7 +30,6 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from rich.table import Table
 
-from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Request
@@ -39,6 +38,7 @@ from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.yaml_files import read_json
 from eval.console import wide_console
 from eval.gpu.ray_trial import NetworkTrial
+from eval.ray_cluster import LocalRayCluster
 
 ROOT = Path(__file__).parents[2]
 REDUCTION_FACTOR = 4  # the default of Tune's ASHA, and the one that its authors recommend [Li et al. 2020]

@@ -10,12 +10,12 @@ import pytest
 from tests.support.checkout import ROOT
 
 if TYPE_CHECKING:
-    from beamer.engines.ray_tune.local import LocalRayCluster
+    from eval.ray_cluster import LocalRayCluster
 
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator["LocalRayCluster"]:
-    from beamer.engines.ray_tune.local import LocalRayCluster
+    from eval.ray_cluster import LocalRayCluster
 
     with LocalRayCluster((2, 2), path=ROOT) as cluster:
         yield cluster

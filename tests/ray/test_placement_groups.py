@@ -15,9 +15,9 @@ from ray.air.execution import ResourceRequest
 from ray.util.placement_group import placement_group_table
 
 from beamer.engines.ray_tune import placement_groups
-from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.placement_groups import SettledPlacementGroups
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
+from eval.ray_cluster import LocalRayCluster
 from tests.processes.site import until
 from tests.ray.searches import run
 

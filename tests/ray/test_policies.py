@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 
-from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.gpu.model import Request
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
+from eval.ray_cluster import LocalRayCluster
 from tests.ray.searches import overlaps, run, steps, undisturbed
 from tests.support.tiers import few
 

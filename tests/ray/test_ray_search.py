@@ -9,9 +9,9 @@ pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 
 from rich.console import Console
 
-from beamer.engines.ray_tune.local import LocalRayCluster
 from eval.gpu.ray_search import CONTENDERS, SEARCHES, RayRun, measure, read, run, table, write
 from eval.gpu.ray_trial import SmallNetwork
+from eval.ray_cluster import LocalRayCluster
 
 # Tune does not close its trials' result files when a search ends before they do.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")

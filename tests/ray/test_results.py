@@ -15,13 +15,13 @@ from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, ResultGrid, RunConfig, TuneConfig, Tuner
 
 from beamer.engines.ray_tune.checked_results import LENIENT_VARIABLE
-from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.gpu.events import TrialReported
 from beamer.gpu.policies import gpu_policy
 from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.studies.events import StageSealed, TrialEnded
 from beamer.studies.model import Rung, TrialStatus
+from eval.ray_cluster import LocalRayCluster
 from tests.ray.test_scheduler import events, journal_of
 from tests.support.tiers import long
 

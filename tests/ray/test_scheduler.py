@@ -20,7 +20,6 @@ from ray.tune.execution.tune_controller import TuneController
 from ray.tune.result import NODE_IP
 from ray.tune.schedulers import TrialScheduler
 
-from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.errors import InputError
 from beamer.gpu.events import Allocated, NodesSeen, TrialReported
@@ -31,6 +30,7 @@ from beamer.schedule.statistics import SearchStatistics
 from beamer.studies.events import StageSealed, TrialEnded
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Rung, TrialStatus, split_key
+from eval.ray_cluster import LocalRayCluster
 from tests.ray.searches import Regression, Trial, overlaps, run, steps, undisturbed, write
 
 # Tune does not close its trials' result files when a search ends before they do.

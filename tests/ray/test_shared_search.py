@@ -16,9 +16,9 @@ pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 import ray
 
 from beamer.engines.ray_tune.cluster import alive
-from beamer.engines.ray_tune.local import LocalRayCluster
 from beamer.engines.ray_tune.scheduler import BeamerScheduler
 from beamer.errors import InputError
+from eval.ray_cluster import LocalRayCluster
 from tests.processes.shared_cluster import SharedCluster
 from tests.processes.site import until
 from tests.ray.conftest import ROOT

@@ -16,7 +16,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Searcher, SearchGenerator
 from ray.tune.trainable import wrap_function
 
-from beamer.engines.ray_tune.checked_results import CheckedResults, ResultCheck, check_results
+from beamer.engines.ray_tune.checked_results import CheckedResults, check_results
 from beamer.engines.ray_tune.cluster import check_placeable, gpus_asked, pinned
 from beamer.engines.ray_tune.scheduler import BeamerScheduler, _drawn, _is_resumable
 from beamer.errors import InputError
@@ -114,7 +114,7 @@ def test_a_trial_is_paused_only_where_it_can_be_saved(trainable: type, result: d
     assert _is_resumable(trial, result) is resumable
 
 
-class Refusing(TrialScheduler, ResultCheck):  # type: ignore[misc]
+class Refusing(TrialScheduler):  # type: ignore[misc]
     """Lets a trial fail whose result has a loss that is no number, and ends the experiment at the second of them."""
 
     def __init__(self) -> None:

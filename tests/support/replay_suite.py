@@ -18,9 +18,9 @@ from beamer.network.policies import NetworkPolicy
 from beamer.network.snapshot import RunningStudy, Snapshot
 from beamer.sim.replay import big_switch, replay
 from beamer.sim.traces import Trace
-from beamer.testing.profile import RUNS
 from tests.support.bounded import Bounded
 from tests.support.loads import next_s, world
+from tests.support.long_runs import RUNS
 from tests.support.strategies import traces, traces_without_ties
 
 ReplayCheck = Callable[[NetworkPolicy[Any], Allocator], None]

@@ -14,10 +14,10 @@ from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec
 from beamer.network.policies import NetworkPolicy
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.testing.profile import RUNS
 from beamer.units import frame_bytes
 from beamer.workloads.scenario import Scenario
 from tests.support.bounded import Bounded
+from tests.support.long_runs import RUNS
 from tests.support.strategies import asynchronous_scenarios, scenarios
 
 SimulationCheck = Callable[[NetworkPolicy[Any], Allocator], None]

@@ -79,7 +79,7 @@ def _left(cluster: LocalCluster, record: Record, name: str, job: Path, kill: boo
 def _ask(node: LocalNode, job: Path, kill: bool) -> Leftovers:
     directory = SupervisorClient(node, job, kind=None).directory
     if node.launcher.direct:
-        return leftovers.kill(directory) if kill else leftovers.find([directory])[directory]
+        return leftovers.kill(directory) if kill else leftovers.find(directory)
     module = "beamer.engines.local.supervisor.leftovers"
     command = [node.python or sys.executable, "-m", module, str(directory), *(["--kill"] if kill else [])]
     said = control.run(node.launcher.wrap(command), ANSWER_S)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -27,17 +27,13 @@ class _Checked:
 
 
 class NodeMonitor:
-    """Checks whether commands can be run on nodes; those whose commands run on this machine anyway are not checked.
+    """Checks whether commands can be run on nodes; those whose commands run on this machine anyway are not checked."""
 
-    clock: seconds, for pauses.
-    """
-
-    def __init__(self, nodes: Sequence[LocalNode], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, nodes: Sequence[LocalNode]) -> None:
         self._checked = {node.name: _Checked() for node in nodes if node.launcher.wrap(())}
         self._nodes = {node.name: node for node in nodes}
         # The monitor has a pool of its own, as a check may occupy a thread for long.
         self._pool = ThreadPoolExecutor(WORKERS, "beamer-monitor")
-        self._clock = clock
         self._guard = threading.Lock()
 
     def close(self) -> None:
@@ -48,7 +44,7 @@ class NodeMonitor:
         """Take in the checks that have ended, and start those that are due; wait so long for the first check of each node."""
         with self._guard:
             for name, node in self._checked.items():
-                if node.check is None and self._clock() >= node.due_s:
+                if node.check is None and time.monotonic() >= node.due_s:
                     node.check = self._pool.submit(_check, self._nodes[name])
             first = [node.check for node in self._checked.values() if node.check and node.problem is None]
         wait(first, timeout_s)  # The wait does not hold the lock, as other callers may have less time.
@@ -65,7 +61,7 @@ class NodeMonitor:
 
     def _take_in(self, node: _Checked, problem: str) -> None:
         node.pause_s = min(2.0 * node.pause_s, MAX_PAUSE_S) if problem else MIN_PAUSE_S
-        node.due_s = self._clock() + node.pause_s
+        node.due_s = time.monotonic() + node.pause_s
         node.problem = problem
 
 

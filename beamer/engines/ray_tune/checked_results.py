@@ -9,8 +9,6 @@ and `_trial_task_failure`, which is what Tune does when a trial raises an except
 """
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
 from ray.tune.execution.tune_controller import TuneController
@@ -22,24 +20,8 @@ LENIENT_VARIABLE = "TUNE_DISABLE_STRICT_METRIC_CHECKING"
 """Of Tune: 1 lets a trial go on whose result lacks a metric."""
 
 
-class ResultCheck(ABC):
-    """What checks results."""
-
-    @abstractmethod
-    def check(self, controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
-        """Raise `InputError` where a trial is to fail of its result."""
-
-    @abstractmethod
-    def may_restart(self, trial: Trial, result: Mapping[str, Any]) -> bool:
-        """Take in that a trial fails of its result, and say whether it is started again as often as Tune is told to."""
-
-    @abstractmethod
-    def failed(self, controller: Any) -> None:
-        """Take in that a trial has failed of its result; raise what ends the experiment."""
-
-
 class CheckedResults(TuneController):  # type: ignore[misc]
-    """A controller whose scheduler is a `ResultCheck`."""
+    """A controller whose scheduler has `check`, `may_restart` and `failed`, as `BeamerScheduler` has."""
 
     def _process_trial_result(self, trial: Trial, result: dict[str, Any]) -> str | None:
         # A function that has returned sends its last result again. A function that has sent no result is checked for that.
@@ -64,7 +46,7 @@ class CheckedResults(TuneController):  # type: ignore[misc]
 
 
 def check_results(controller: Any) -> None:
-    """Have a controller's results checked by its scheduler, which is a `ResultCheck`."""
+    """Have a controller's results checked by its scheduler, which has what `CheckedResults` calls."""
     if type(controller) is TuneController:
         controller.__class__ = CheckedResults  # Only the class changes, so that Tune's stored state holds nothing of the check.
 

@@ -57,10 +57,6 @@ class Metrics:
         }
         return named | ({self.accuracy: "BeamerScheduler(accuracy=...)"} if self.accuracy else {})
 
-    def missing(self, result: Mapping[str, Any]) -> list[str]:
-        """Return the keys that a result lacks."""
-        return [key for key in self.options if key not in result]
-
     def read(self, result: Mapping[str, Any]) -> Reading:
         """Return what a result says. Raises `InputError`, with the key, for a value that is no number."""
         iteration, loss, accuracy = (
@@ -128,7 +124,7 @@ class Readings:
             reading = self.metrics.read(result)
         except InputError as error:
             raise InputError(f"{error.field} in a result of trial {trial}", error.value, error.expected) from error
-        missing = self.metrics.missing(result)
+        missing = [key for key in self.metrics.options if key not in result]
         if missing and is_strict:
             self._failed.setdefault(missing[0], set()).add(trial)
             keys = sorted(self._shown(result))

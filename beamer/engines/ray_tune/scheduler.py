@@ -25,7 +25,7 @@ from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, SearchGen
 from ray.tune.trainable import FunctionTrainable, Trainable
 
 from beamer.clock import SteadyClock
-from beamer.engines.ray_tune.checked_results import ResultCheck, check_results, is_strict
+from beamer.engines.ray_tune.checked_results import check_results, is_strict
 from beamer.engines.ray_tune.cluster import check_placeable, gpus_asked
 from beamer.engines.ray_tune.engine import Result, TuneDecision
 from beamer.engines.ray_tune.metrics import Mode, Reading, Readings, metrics_of
@@ -60,7 +60,7 @@ class _Opened(NamedTuple):
     readings: Readings
 
 
-class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray is untyped where it is not installed.
+class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped where it is not installed.
     """Let a GPU policy run the trials of a Tuner.
 
     policy: its name, or one with other parameters, "fifo" by default. request: what trials ask for, or a function of their
@@ -164,7 +164,7 @@ class BeamerScheduler(TrialScheduler, ResultCheck):  # type: ignore[misc]  # Ray
         return self._opened_search is None or self._opened_search.readings.may_restart(trial.trial_id, result)
 
     def failed(self, controller: Any) -> None:
-        """Raise `InputError` where trials have failed of a key that no result has had, so that nothing can be judged."""
+        """Raise `InputError`, which ends the experiment, where trials have failed of a key that no result has had."""
         if self._opened_search and (error := self._opened_search.readings.nothing(self._opened_search.search.trials)):
             raise error
 

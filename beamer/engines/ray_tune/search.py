@@ -28,7 +28,7 @@ class TuneSearch:
     decider: as of `SearchDriver`. rungs: every one, whose losers are ended, or those of asynchronous halving; without, no trial
     is ended. stop_at_target: whether the search ends with the first trial that meets its request's target. past: the journal's
     events. write: makes an event durable, before it takes effect. run: tells the search from others of its name; another one
-    than `OWN_RUN` of a search that shares its nodes.
+    than `OWN_RUN` of a search that shares its nodes. has_loss: whether any trial has reported a finite loss, ever.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TuneSearch:
         self._run = run
         self._stop_at_target = stop_at_target
         self._requests: dict[str, Request] = {}
-        self._reached = self._sealed = self._has_loss = False
+        self._reached = self._sealed = self.has_loss = False
         tuner: Tuner = NoTuner()
         if isinstance(rungs, AsynchronousHalving):
             tuner = AsynchronousHalvingTuner(study, rungs)
@@ -78,11 +78,6 @@ class TuneSearch:
     @property
     def _stops(self) -> bool:
         return self.is_over or bool(self.rung_without_loss)
-
-    @property
-    def has_loss(self) -> bool:
-        """Whether any trial has reported a finite loss, by the journal, too."""
-        return self._has_loss
 
     @property
     def trials(self) -> int | None:
@@ -166,7 +161,7 @@ class TuneSearch:
                 self._requests[key] = request
             case TrialReported(trial=key, report=Report() as report):
                 self._reached = self._reached or _meets(report, self._requests[key])
-                self._has_loss = self._has_loss or isfinite(report.loss)
+                self.has_loss = self.has_loss or isfinite(report.loss)
 
     def _launched(self, key: str) -> Request:
         """Return what a trial that is started asks for, until its present target."""

@@ -33,7 +33,7 @@ class Batches:
     """Write to `journal`; everything here runs on one event loop, but for the writing itself.
 
     on_lost: called when another process has the right to write, or may have it, as the database does not answer: nothing will
-    be written any more.
+    be written any more. failure: why the journal takes no events now, None if it does.
     """
 
     def __init__(self, journal: Journal, on_lost: Callable[[PlatformError], None] = lambda error: None) -> None:
@@ -49,7 +49,7 @@ class Batches:
         self._due_actions = 0  # actions that are called in the next turn of the loop
         self._compacting: deque[Iterator[None]] = deque()
         self._least_term = 0
-        self._failure: PlatformError | None = None
+        self.failure: PlatformError | None = None
         self._task: asyncio.Task[None] | None = None
         self._in_thread = False
         self._thread = DaemonThread("journal")
@@ -60,11 +60,6 @@ class Batches:
     def waiting(self) -> int:
         """How many events have not been written yet."""
         return len(self._waiting)
-
-    @property
-    def failure(self) -> PlatformError | None:
-        """Why the journal takes no events now, None if it does."""
-        return self._failure
 
     @property
     def location(self) -> Location:
@@ -78,8 +73,8 @@ class Batches:
 
     def put(self, event: Event) -> int:
         """Have an event written; return its length. Raises `PlatformError`, and takes nothing, while it cannot be in time."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if len(self._waiting) >= MAX_WAITING_EVENTS:
             raise PlatformError(f"{len(self._waiting)} events wait to be written to the journal", "send them again later")
         encoded = encode(event)
@@ -96,8 +91,8 @@ class Batches:
     async def written(self) -> None:
         """Wait until everything that was put so far is durable. Raises `PlatformError` if the journal cannot be written."""
         if self._written < self._put:
-            if self._failure is not None:
-                raise self._failure
+            if self.failure is not None:
+                raise self.failure
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append((self._put, waiter))
             await waiter
@@ -144,9 +139,7 @@ class Batches:
             await asyncio.wait({task})
         if self._waiting:
             log.error("%d events were not written to the journal", len(self._waiting))
-        self._failure = self._failure or PlatformError(
-            "the journal is closed", "send it to the controller that is started next"
-        )
+        self.failure = self.failure or PlatformError("the journal is closed", "send it to the controller that is started next")
         if self._in_thread:
             log.error("the journal is left as it is: it does not answer")
         else:
@@ -155,8 +148,8 @@ class Batches:
 
     async def _ask(self) -> None:
         """Wait for an answer of the database to what is asked after now."""
-        if self._lost and self._failure is not None:
-            raise self._failure
+        if self._lost and self.failure is not None:
+            raise self.failure
         waiter = asyncio.get_running_loop().create_future()
         self._asked.append(waiter)
         self._keep_due = True
@@ -245,9 +238,9 @@ class Batches:
         _resolve(self._asked[:asked])
         del self._asked[:asked]
         self._keep_due = bool(self._asked)  # Whoever has asked meanwhile needs a later sign.
-        if self._failure is not None:
+        if self.failure is not None:
             log.warning("the journal takes events again")
-            self._failure = None
+            self.failure = None
 
     def _note_written(self, events: int) -> None:
         for _ in range(events):
@@ -271,12 +264,12 @@ class Batches:
             self._on_lost(error)
 
     def _fail(self, error: PlatformError) -> None:
-        if self._failure is None:
+        if self.failure is None:
             log.error("the journal takes no events: %s", error)
-        self._failure = error
+        self.failure = error
         for waiter in (*self._asked, *(waiter for _, waiter in self._waiters)):
             if not waiter.done():
-                waiter.set_exception(self._failure)
+                waiter.set_exception(self.failure)
         self._asked.clear()
         self._waiters.clear()
 

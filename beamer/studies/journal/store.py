@@ -6,8 +6,9 @@ written is chained by checksums, and read back only as it was written. A snapsho
 What a newer Beamer wrote is refused, which is not damage: see `beamer.studies.versions`.
 """
 
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -17,36 +18,15 @@ from beamer.studies.events import EncodedEvent, Event, decode, encode
 from beamer.studies.journal.chain import BEGINNING, ChainLink, Head, checksum
 from beamer.studies.journal.location import Location, shown, sqlite_file, without_secrets
 from beamer.studies.journal.sessions import SILENT_S, WORK_S, be_heard_within, engine_of
-from beamer.studies.journal.writing import FileLock, lock_session, unlock_session
+from beamer.studies.journal.writing import lock_file, lock_session, unlock_session
 from beamer.studies.versions import UPGRADE
 
-_METADATA = sa.MetaData()
-_EVENTS = sa.Table(
-    "events",
-    _METADATA,
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("content", sa.Text, nullable=False),
-    sa.Column("checksum", sa.BigInteger, nullable=False),
-)
-_HEAD = sa.Table(  # The table has one row, see `Head`.
-    "head",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("number", sa.BigInteger, nullable=False),
-    sa.Column("checksum", sa.BigInteger, nullable=False),
-    sa.Column("term", sa.BigInteger, nullable=False),
-    sa.Column("seal", sa.BigInteger, nullable=False),
-)
-_SNAPSHOTS = sa.Table(
-    "snapshots",
-    _METADATA,
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("checksum", sa.BigInteger, nullable=False),
-    sa.Column("content", sa.Text, nullable=False),
-    sa.Column("content_checksum", sa.BigInteger, nullable=False),
-)
-_SCHEMAS = ("0001", "0002", "0003")  # The schemas have the names of their migrations, the present one last.
+# The migrations declare types, keys and defaults of these tables.
+_EVENTS = sa.table("events", *map(sa.column, ("number", "kind", "content", "checksum")))
+_HEAD = sa.table("head", *map(sa.column, ("id", "number", "checksum", "term", "seal")))  # It has one row, see `Head`.
+_SNAPSHOTS = sa.table("snapshots", *map(sa.column, ("number", "checksum", "content", "content_checksum")))
+MIGRATIONS = "beamer.studies.journal:migrations"  # They are found here, as Alembic writes it.
+_SCHEMAS = ("0003",)  # The schemas have the names of their migrations, the present one last.
 _READ_AT_ONCE = 1000
 _DELETED_AT_ONCE = 10_000  # A transaction deletes at most so many events: writing waits for no more.
 _EXPECTED = "a database that holds Beamer's journal or nothing"
@@ -85,14 +65,14 @@ class Journal:
         self._engine = engine_of(url)
         self.location = url
         self.url = shown(url)
-        self._lock: FileLock | None = None
+        self._lock: int | None = None
         self._connection: sa.Connection | None = None
         self._head = Head()
         self.read_characters = 0
         try:
             if writes:
                 # SQLite itself gives this name to the files beside the database.
-                self._lock = FileLock(file.resolve()) if file is not None else None
+                self._lock = lock_file(file.resolve()) if file is not None else None
                 self._migrate()
                 self._begin(damaged)
             else:
@@ -242,7 +222,8 @@ class Journal:
             self._connection = None
         self._engine.dispose()
         if self._lock is not None:
-            self._lock.release()
+            with suppress(OSError):
+                os.close(self._lock)
             self._lock = None
 
     def damage(self, what: str) -> InputError:
@@ -342,9 +323,13 @@ class Journal:
                 raise InputError("journal", self.url, f"{_EXPECTED}; it has the tables {', '.join(sorted(tables))}")
             if tables and self._has_present_schema(connection):
                 return
-            from beamer.studies.journal.migrating import upgrade  # The import takes as long as that of all of SQLAlchemy.
+            from alembic import command  # The import takes as long as that of all of SQLAlchemy.
+            from alembic.config import Config
 
-            upgrade(connection)
+            config = Config()
+            config.set_main_option("script_location", MIGRATIONS)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
 
     def _has_present_schema(self, connection: sa.Connection) -> bool:
         """Say whether the database has this version's schema, not an older one. Raises `NewerError` for an unknown one."""

@@ -30,31 +30,25 @@ _LOCKS = Path("/proc/locks")
 _REMEDY = "stop that one first, or give another journal"
 
 
-class FileLock:
-    """The lock of a SQLite file. Raises `PlatformError` where another process holds it.
+def lock_file(database: Path) -> int:
+    """Return a descriptor that holds the lock of a SQLite file. Raises `TakenError` where another process does.
 
     It is flock(2)'s, which SQLite's own locks, fcntl(2)'s, do not meet. Those end when a process closes any descriptor of the
     file: so this one is closed last, and never where another part of this process may have the file open.
     """
-
-    def __init__(self, database: Path) -> None:
-        try:
-            self._descriptor = os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise PlatformError(
-                f"the journal {database} cannot be opened ({error.strerror})", "give a file that this process may write"
-            ) from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = _holder(os.fstat(self._descriptor))
-            shown = f" (process {holder})" if holder else ""
-            raise TakenError(f"the journal {database} is written by another process{shown}", _REMEDY) from error
-
-    def release(self) -> None:
-        """Let go of the lock, once the database is closed."""
-        with suppress(OSError):
-            os.close(self._descriptor)
+    try:
+        descriptor = os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise PlatformError(
+            f"the journal {database} cannot be opened ({error.strerror})", "give a file that this process may write"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = _holder(os.fstat(descriptor))
+        shown = f" (process {holder})" if holder else ""
+        raise TakenError(f"the journal {database} is written by another process{shown}", _REMEDY) from error
+    return descriptor
 
 
 def lock_session(connection: sa.Connection, url: str) -> None:

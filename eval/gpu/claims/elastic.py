@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
+from beamer.engines.profiles import HyperbolicLoss
 from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
 from beamer.gpu.model import Grant, Node, Request
 from beamer.sim.gpu import Arrival
@@ -29,6 +29,7 @@ from eval.gpu.claim import (
     contenders,
 )
 from eval.gpu.pollux_data import Application, left_out, traced
+from eval.gpu.profiles import ExchangingProfile, NoisyLoss
 from eval.gpu.report import bars, by_metric
 
 ITERATIONS = 3000
@@ -105,7 +106,7 @@ class JobMix(ConfigSection):
         least = max(self.least, -(-batch_size // application.max_local_batch_size))
         gpus = max(int(rng.choice(self.sizes)), least)
         iterations = max(round(self._seconds(rng) / application.step_s((gpus,), batch_size)[0]), REPORTS)
-        falling = HyperbolicLoss(2.3, rng.uniform(0.1, 0.8), iterations * rng.uniform(0.02, 0.2), 0.01)
+        falling = NoisyLoss(2.3, rng.uniform(0.1, 0.8), iterations * rng.uniform(0.02, 0.2), 0.01)
         return SimulatedJob(self._request(gpus, least, iterations, batch_size), MeasuredSpeedProfile(falling, application))
 
     def _seconds(self, rng: np.random.Generator) -> float:
@@ -125,10 +126,10 @@ class JobMix(ConfigSection):
     def _profile(self, rng: np.random.Generator, gpus: int, step_s: float) -> SimulatedProfile:
         """Return a job whose step takes `step_s` on `gpus` of one node."""
         fixed, local, remote = rng.uniform(0.01, 0.05), rng.uniform(0.005, 0.03), rng.uniform(0.02, 0.15)
-        falling = HyperbolicLoss(2.3, rng.uniform(0.1, 0.8), ITERATIONS * rng.uniform(0.02, 0.2), 0.01)
-        unit = DataParallelProfile(falling, BATCH, 1.0, fixed, local, remote)
+        falling = NoisyLoss(2.3, rng.uniform(0.1, 0.8), ITERATIONS * rng.uniform(0.02, 0.2), 0.01)
+        unit = ExchangingProfile(falling, BATCH, 1.0, fixed, local, remote)
         scale = step_s / unit.step_s(Grant.of({"n0": gpus}), BATCH)[0]
-        return DataParallelProfile(falling, BATCH, scale, fixed * scale, local * scale, remote * scale)
+        return ExchangingProfile(falling, BATCH, scale, fixed * scale, local * scale, remote * scale)
 
 
 class ElasticClaim(Claim):

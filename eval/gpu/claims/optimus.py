@@ -28,6 +28,7 @@ from eval.gpu.claim import (
     contenders,
 )
 from eval.gpu.dl2 import read_speeds, speed_model_errors
+from eval.gpu.profiles import NoisyLoss
 from eval.gpu.report import bars, by_metric
 
 CELL = "9 jobs"
@@ -170,7 +171,7 @@ class OptimusClaim(Claim):
         epochs = int(rng.integers(self.epochs[0], self.epochs[1] + 1))
         epoch = max(round(3600 * rng.uniform(*self.hours) * model.at(1, 1) / epochs), 1)
         floor = rng.uniform(0.05, 0.4)
-        loss = HyperbolicLoss(1.0, floor, epoch * _half(1.0 - floor, epochs), 0.01)
+        loss = NoisyLoss(1.0, floor, epoch * _half(1.0 - floor, epochs), 0.01)
         request = Request(
             iterations=epoch * epochs,
             gpus=int(rng.choice(self.sizes)),

@@ -97,7 +97,7 @@ def arrival(
     request = Request(
         iterations, gpus, batch_size=gpus, traffic=Profile(sync_bytes, "ring", 0.5), **{"min_gpus": 0, "max_gpus": 0} | more
     )
-    profile = DataParallelProfile(HyperbolicLoss(2.0, 0.1, 5.0), gpus, 0.5 * gpus, 0.0, 0.0, 0.0)
+    profile = DataParallelProfile(HyperbolicLoss(2.0, 0.1, 5.0), gpus, 0.5 * gpus, 0.0)
     return Arrival(at_s, "s", name, SimulatedJob(request, profile, costs))
 
 

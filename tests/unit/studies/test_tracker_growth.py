@@ -50,7 +50,7 @@ def test_the_end_of_a_trial_costs_the_same_among_many() -> None:
     few, many = running(FEW), running(MANY)
     end = TrialEnded(1.0, "s/t7", TrialStatus.FINISHED)
     assert effort(lambda: many.apply(end)) < 1.5 * effort(lambda: few.apply(end))
-    assert many.running_count == MANY - 1
+    assert len(many.running_keys) == MANY - 1
 
 
 def test_counters_of_a_worker_cost_the_same_beside_many_meters() -> None:

@@ -32,7 +32,6 @@ class Inner:
 def moved(monkeypatch: pytest.MonkeyPatch) -> type[Event]:
     """Return a kind of event that has a third version."""
     monkeypatch.setattr(events, "_KINDS", dict(events._KINDS))
-    monkeypatch.setattr(events, "_ADAPTERS", dict(events._ADAPTERS))
 
     @dataclass(frozen=True)
     class Moved(Event, wakes=Wakes.NOTHING, upcasters=(_seconds, _host)):

@@ -69,11 +69,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = argparse.ArgumentParser(prog="python -m beamer.engines.local.supervisor", description=__doc__)
     options.add_argument("directory", type=Path)
     options.add_argument("--group", choices=(*groups.KINDS, OF_0_1_0), default="auto")
-    options.add_argument("--foreground", action="store_true", help="stay in the terminal")
     chosen = options.parse_args(arguments)
     chosen.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = chosen.directory.resolve()
-    parent = None if chosen.foreground else _detach(directory)
+    parent = _detach(directory)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signals, wakeup = socket.socketpair()
@@ -83,9 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     ranks.adopt_orphans()
     locks = _lock(directory)
     supervisor = Supervisor(directory, "auto" if chosen.group == OF_0_1_0 else chosen.group, locks) if locks else None
-    if parent is not None:
-        os.write(parent, READY.encode())
-        os.close(parent)
+    os.write(parent, READY.encode())
+    os.close(parent)
     if supervisor:
         supervisor.serve(signals)
 

@@ -5,7 +5,7 @@ Only the standard library is imported here.
 """
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -16,6 +16,9 @@ from beamer.errors import InputError, nearest
 from beamer.protocol_version import PROTOCOL_VERSION, newer_fields
 
 T = TypeVar("T")
+Unused = list[str] | None
+Decoder = Callable[[Any, Unused], Any]
+"""Returns the value of some JSON; as of `decode`."""
 
 
 def encode(value: Any, version: int = PROTOCOL_VERSION) -> str:
@@ -32,37 +35,19 @@ def values(value: Any, version: int) -> dict[str, Any]:
     return {name: inner for name, inner in content.items() if name not in unknown}
 
 
-def decode(kind: type[T], value: Any, where: str = "") -> T:
-    """Return the dataclass of a parsed JSON object. where: its name in errors. Raises `InputError` naming the field."""
+def decode(kind: type[T], value: Any, where: str = "", unused: Unused = None) -> T:
+    """Return the dataclass of a parsed JSON object. where: its name in errors. Raises `InputError` naming the field.
+
+    unused: takes the names of fields that the type lacks, as what a newer peer sends may have more; None: they are refused.
+    """
+    below: Unused = None if unused is None else []
     try:
-        found: T = _decoder(cast("Hashable", kind))(value)
+        found: T = _decoder(cast("Hashable", kind))(value, below)
     except InputError as error:
         raise InputError(_path(where, error.field), error.value, error.expected) from error
+    if unused is not None and below:
+        unused += dict.fromkeys(_path(where, name) for name in below)
     return found
-
-
-def known_part(kind: Any, value: Any, where: str = "") -> tuple[Any, tuple[str, ...]]:
-    """Return what a newer peer has sent, without the fields that a type lacks, and the names of these.
-
-    Whatever is not of the type stays as it is, for `decode` to refuse.
-    """
-    if get_origin(kind) is UnionType:
-        # The other kind is found as by `_optional`, which decodes it.
-        (kind,) = (one for one in get_args(kind) if one is not NoneType)
-    if get_origin(kind) is tuple and isinstance(value, list):
-        inner = get_args(kind)
-        kinds = [inner[0]] * len(value) if inner[-1:] == (Ellipsis,) else [*inner, *[None] * len(value)]
-        return _merged([known_part(one, item, where) for one, item in zip(kinds, value, strict=False)])
-    if not is_dataclass(kind) or not isinstance(value, dict):
-        return value, ()
-    hints = _hints(cast("Hashable", kind))
-    known = {name: known_part(hints[name], item, _path(where, name)) for name, item in value.items() if name in hints}
-    content, unused = _merged(list(known.values()))
-    return dict(zip(known, content, strict=True)), (*(_path(where, name) for name in value if name not in hints), *unused)
-
-
-def _merged(parts: Sequence[tuple[Any, tuple[str, ...]]]) -> tuple[Any, tuple[str, ...]]:
-    return [part for part, _ in parts], tuple(dict.fromkeys(name for _, names in parts for name in names))
 
 
 def _path(where: str, inner: str) -> str:
@@ -70,12 +55,7 @@ def _path(where: str, inner: str) -> str:
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-@cache
-def _decoder(kind: Any) -> Callable[[Any], Any]:
+def _decoder(kind: Any) -> Decoder:
     """Return what turns JSON into a type: made once per type, as answers hold thousands of reports."""
     if get_origin(kind) is tuple:
         return _tuple(get_args(kind))
@@ -88,15 +68,15 @@ def _decoder(kind: Any) -> Callable[[Any], Any]:
     return _plain(kind)
 
 
-def _optional(kind: Any) -> Callable[[Any], Any]:
+def _optional(kind: Any) -> Decoder:
     (inner,) = (_decoder(one) for one in get_args(kind) if one is not NoneType)
-    return lambda value: None if value is None else inner(value)
+    return lambda value, unused: None if value is None else inner(value, unused)
 
 
-def _plain(kind: type) -> Callable[[Any], Any]:
+def _plain(kind: type) -> Decoder:
     accepted: Any = (int, float) if kind is float else kind
 
-    def decoded(value: Any) -> Any:
+    def decoded(value: Any, unused: Unused) -> Any:
         if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
             raise InputError("", value, f"a value of type {kind.__name__}")
         return float(value) if kind is float else value
@@ -104,8 +84,8 @@ def _plain(kind: type) -> Callable[[Any], Any]:
     return decoded
 
 
-def _enum(kind: type[StrEnum]) -> Callable[[Any], Any]:
-    def decoded(value: Any) -> Any:
+def _enum(kind: type[StrEnum]) -> Decoder:
+    def decoded(value: Any, unused: Unused) -> Any:
         try:
             return kind(value)
         except ValueError as error:
@@ -114,17 +94,17 @@ def _enum(kind: type[StrEnum]) -> Callable[[Any], Any]:
     return decoded
 
 
-def _tuple(kinds: tuple[Any, ...]) -> Callable[[Any], Any]:
+def _tuple(kinds: tuple[Any, ...]) -> Decoder:
     repeated = kinds[-1] is Ellipsis
     decoders = [_decoder(one) for one in kinds if one is not Ellipsis]
 
-    def decoded(value: Any) -> Any:
+    def decoded(value: Any, unused: Unused) -> Any:
         if not isinstance(value, list | tuple) or not (repeated or len(value) == len(decoders)):
             raise InputError("", value, "a list" if repeated else f"a list of {len(decoders)}")
         found = []
         for i, item in enumerate(value):
             try:
-                found.append(decoders[0 if repeated else i](item))
+                found.append(decoders[0 if repeated else i](item, unused))
             except InputError as error:
                 raise InputError(_path(f"[{i}]", error.field), error.value, error.expected) from error
         return tuple(found)
@@ -132,24 +112,29 @@ def _tuple(kinds: tuple[Any, ...]) -> Callable[[Any], Any]:
     return decoded
 
 
-def _dataclass(kind: Any) -> Callable[[Any], Any]:
+def _dataclass(kind: Any) -> Decoder:
     hints = get_type_hints(kind)
     decoders = {field.name: _decoder(hints[field.name]) for field in fields(kind)}
     required = {field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING}
 
-    def decoded(value: Any) -> Any:
+    def decoded(value: Any, unused: Unused) -> Any:
         if not isinstance(value, Mapping):
             raise InputError("", value, f"an object with the fields of {kind.__name__}")
         for name in value:
             if name not in decoders:
-                raise InputError(str(name), value[name], f"a field of {kind.__name__}: {nearest(str(name), decoders)}")
+                if unused is None:
+                    raise InputError(str(name), value[name], f"a field of {kind.__name__}: {nearest(str(name), decoders)}")
+                unused.append(str(name))
         found = {}
         for name, inner in decoders.items():
             if name in value:
+                below: Unused = None if unused is None else []
                 try:
-                    found[name] = inner(value[name])
+                    found[name] = inner(value[name], below)
                 except InputError as error:
                     raise InputError(_path(name, error.field), error.value, error.expected) from error
+                if unused is not None and below:
+                    unused += [_path(name, one) for one in below]
             elif name in required:
                 raise InputError(name, None, f"a value, as {kind.__name__} requires it")
         return kind(**found)

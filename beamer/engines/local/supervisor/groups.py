@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -75,7 +76,7 @@ class ControlGroup(Group):
     def open(self) -> None:
         """Make the directory, or take it over from a supervisor that died, and see that the kernel freezes."""
         Path(self.path).mkdir(exist_ok=True)
-        self._freeze(False)
+        self.thaw(0.0)
 
     def enter(self) -> None:
         """Write to the list of processes."""
@@ -91,13 +92,11 @@ class ControlGroup(Group):
 
     def freeze(self, timeout_s: float) -> bool:
         """Freeze, and wait for the event."""
-        self._freeze(True)
-        return self._until("frozen 1", timeout_s)
+        return self._freeze(True, timeout_s)
 
     def thaw(self, timeout_s: float) -> bool:
         """Thaw, and wait for the event."""
-        self._freeze(False)
-        return self._until("frozen 0", timeout_s)
+        return self._freeze(False, timeout_s)
 
     def close(self) -> None:
         """Remove the directory, with those that a program has made below it."""
@@ -105,16 +104,10 @@ class ControlGroup(Group):
             with suppress(OSError):  # A directory that is not empty is left to the process that opens it again.
                 os.rmdir(path)
 
-    def _freeze(self, wanted: bool) -> None:
+    def _freeze(self, wanted: bool, timeout_s: float) -> bool:
         Path(self.path, "cgroup.freeze").write_text(str(int(wanted)))
-
-    def _until(self, event: str, timeout_s: float) -> bool:
-        until = time.monotonic() + timeout_s
-        while event not in Path(self.path, "cgroup.events").read_text().splitlines():
-            if time.monotonic() > until:
-                return False
-            time.sleep(POLL_S)
-        return True
+        events = Path(self.path, "cgroup.events")
+        return _wait(lambda: f"frozen {wanted:d}" in events.read_text().splitlines(), time.monotonic() + timeout_s)
 
 
 class Signals(Group):
@@ -139,7 +132,8 @@ class Signals(Group):
         while moving := [pid for pid in self.members() if not is_stopped(pid)]:
             for pid in moving:
                 _send(pid, signal.SIGSTOP)
-            if not _are_stopped(moving, min(time.monotonic() + patience_s, until)):
+            soon = min(time.monotonic() + patience_s, until)
+            if not _wait(lambda: all(map(is_stopped, moving)), soon):
                 if time.monotonic() > until:
                     return False
                 self._continue_awaited(patience_s)
@@ -161,9 +155,9 @@ class Signals(Group):
             time.sleep(for_s)
 
 
-def _are_stopped(pids: list[int], until: float) -> bool:
-    """Wait until processes that were told to stop have done so, and return whether all have in time."""
-    while not all(is_stopped(pid) for pid in pids):
+def _wait(holds: Callable[[], bool], until: float) -> bool:
+    """Wait until something holds, and return whether it did in time. until: monotonic time."""
+    while not holds():
         if time.monotonic() > until:
             return False
         time.sleep(POLL_S)

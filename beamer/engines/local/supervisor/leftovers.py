@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,23 +36,19 @@ class Leftovers:
         return *self.supervisors, *self.ranks
 
 
-def find(directories: Sequence[Path]) -> Mapping[Path, Leftovers]:
-    """Return what is left of the job of each supervisor's directory. Processes of other users are seen by root alone."""
-    resolved = {directory: directory.resolve() for directory in directories}
-    files = [path / name for path in resolved.values() for name in ("lock", "ranks")]
-    holders = lock_holders(files)
-    found = {}
-    for directory, path in resolved.items():
-        supervisors = holders[path / "lock"]
-        ranks = {*holders[path / "ranks"], *marked(mark(path))} - set(supervisors)
-        found[directory] = Leftovers(tuple(supervisors), tuple(sorted(ranks)))
-    return found
+def find(directory: Path) -> Leftovers:
+    """Return what is left of the job of a supervisor's directory. Processes of other users are seen by root alone."""
+    path = directory.resolve()
+    holders = lock_holders([path / "lock", path / "ranks"])
+    supervisors = holders[path / "lock"]
+    ranks = {*holders[path / "ranks"], *marked(mark(path))} - set(supervisors)
+    return Leftovers(tuple(supervisors), tuple(sorted(ranks)))
 
 
 def kill(directory: Path, timeout_s: float = KILL_S) -> Leftovers:
     """Kill a directory's supervisor and the ranks, and return what is left after `timeout_s`."""
     until = time.monotonic() + timeout_s
-    while (left := find([directory])[directory]).pids and time.monotonic() < until:
+    while (left := find(directory)).pids and time.monotonic() < until:
         for pid in left.pids:
             with suppress(ProcessLookupError, PermissionError):  # A process of another user is left, and is named as such.
                 os.kill(pid, signal.SIGKILL)
@@ -67,8 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("directory", type=Path)
     options.add_argument("--kill", action="store_true", help="send SIGKILL to all of it first")
     chosen = options.parse_args(arguments)
-    left = kill(chosen.directory) if chosen.kill else find([chosen.directory])[chosen.directory]
-    print(json.dumps({"supervisors": left.supervisors, "ranks": left.ranks}))
+    print(json.dumps(vars(kill(chosen.directory) if chosen.kill else find(chosen.directory))))
 
 
 if __name__ == "__main__":

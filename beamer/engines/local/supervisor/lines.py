@@ -69,11 +69,6 @@ class RefusedLine(InputError):
     step: float | None = None
 
 
-def parser(pattern: str) -> ProgressPattern | None:
-    """Return what `parse` takes for the progress pattern of a launch."""
-    return ProgressPattern(pattern) if pattern else None
-
-
 def parse(line: PrintedLine, pattern: ProgressPattern | None) -> ProgressLine | None:
     """Return the progress that a line reports, None if it is another line.
 

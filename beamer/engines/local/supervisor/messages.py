@@ -251,5 +251,5 @@ def _read(line: str | bytes, kinds: Mapping[str, Any], what: str, peer: str, own
     check_version(version, peer, own)
     if not isinstance(kind, str) or kind not in kinds:
         raise InputError(f"{what}.kind", kind, nearest(str(kind), kinds))
-    values, unused = codec.known_part(kinds[kind], values, kind) if version > PROTOCOL_VERSION else (values, ())
-    return Received(codec.decode(kinds[kind], values, kind), version, unused)
+    unused: list[str] | None = [] if version > PROTOCOL_VERSION else None
+    return Received(codec.decode(kinds[kind], values, kind, unused), version, tuple(unused or ()))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from beamer.process_stat import ProcessStat, process_stat
+from beamer.process_stat import ProcessStat, own_namespace, process_stat
 
 STOPPED = frozenset("TtZX")
 """States of a thread that computes nothing and will not, unless somebody lets it: stopped, traced, dead."""
@@ -19,11 +19,7 @@ def stat(pid: int) -> ProcessStat | None:
 def identity() -> tuple[int, int]:
     """Return when this process started, in clock ticks after boot, and its process namespace's inode number; 0: not known."""
     own = process_stat("/proc/self/stat")
-    try:
-        namespace = os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        namespace = 0
-    return own.started if own else 0, namespace
+    return own.started if own else 0, own_namespace()
 
 
 def _numbers(path: str) -> list[int]:

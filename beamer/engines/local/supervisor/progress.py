@@ -61,7 +61,7 @@ class Meter:
     batch_size: requested; of samples, so many are an iteration. every: iterations of whose multiples each is reported, or the
     first line after it, so that the same ones are however often the job is restarted; a job's first line is, too. iterations:
     after which the job ends, which is reported whatever came before; 0: not known. gap_s: how long the job has computed nothing
-    before the launch.
+    before the launch. paused_s: for how long it was suspended since its last line.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Meter:
         self._every = every
         self._gap_s = gap_s
         self._iterations = iterations
-        self._paused_s = 0.0
+        self.paused_s = 0.0
         self._in_samples = False
         self._steps: list[float] = []
         self._reported = progress.done if progress.step > 0 else None
@@ -99,11 +99,6 @@ class Meter:
     @property
     def _step_s(self) -> float:
         return median(self._steps) if self._steps else 0.0
-
-    @property
-    def paused_s(self) -> float:
-        """For how long the job was suspended since its last line."""
-        return self._paused_s
 
     @property
     def has_reported(self) -> bool:
@@ -124,7 +119,7 @@ class Meter:
 
     def pause(self, seconds: float) -> None:
         """Leave out so many seconds for which the job was suspended."""
-        self._paused_s += seconds
+        self.paused_s += seconds
 
     def refuse(self, step: float | None, in_samples: bool) -> None:
         """Take in that a line was refused. step: how far it would have come, None where that cannot be read.
@@ -163,11 +158,11 @@ class Meter:
         elif line.step <= self.progress.step:
             return None  # Another rank has reported this step.
         else:
-            steps, seconds = line.step - self.progress.step, max(now - self.last_s - self._paused_s, 0.0)
+            steps, seconds = line.step - self.progress.step, max(now - self.last_s - self.paused_s, 0.0)
             self._distance = max(self._distance, self._iterations_of(steps, line.in_samples))
             self._steps = [*self._steps, seconds / steps][-WINDOW:]
             self._move(line, self.progress.service_s + seconds)
-        self._paused_s = 0.0
+        self.paused_s = 0.0
         self.last_s = now
         refused = self.progress.refused
         if refused is not None and refused <= self.progress.done:
@@ -217,7 +212,7 @@ class Meter:
 
     def _first(self, line: ProgressLine, now: float) -> None:
         """Count what came before a run's first line: steps at the known speed, the rest was the restart."""
-        since_launch = max(now - self._launched_s - self._paused_s, 0.0)
+        since_launch = max(now - self._launched_s - self.paused_s, 0.0)
         steps = max(line.step - self._start.step, 0.0)
         known = self._start.step_s
         computed = min(steps * known, since_launch) if known or not steps else since_launch

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from beamer.engines.local.pattern import MAX_SHOWN, SlowPatternError
-from beamer.engines.local.supervisor.lines import EXAMPLE, PrintedLine, RefusedLine, parse, parser
+from beamer.engines.local.pattern import MAX_SHOWN, ProgressPattern, SlowPatternError
+from beamer.engines.local.supervisor.lines import EXAMPLE, PrintedLine, RefusedLine, parse
 from beamer.engines.local.supervisor.messages import Launch, RunStatus
 from beamer.engines.local.supervisor.ports import is_taken, says_taken
 from beamer.engines.local.supervisor.progress import Meter, NodeReport
@@ -15,8 +15,8 @@ from beamer.errors import InputError, shortened
 class RunWatch:
     """Follows the run of a launch. now: monotonic time, in every method.
 
-    has_news: whether `status` has changed with the last line. slow: the pattern that took too long, with the line; no further
-    line is read then.
+    port: that rank 0 listens on here, 0 if it is on another node. has_news: whether `status` has changed with the last line.
+    slow: the pattern that took too long, with the line; no further line is read then.
     """
 
     def __init__(self, launch: Launch, now: float) -> None:
@@ -24,18 +24,13 @@ class RunWatch:
         scale = launch.batch_size / spec.batch_size
         self._meter = Meter(launch.progress, now, scale, spec.batch_size, spec.every, launch.gap_s, spec.iterations)
         self._clock = RunClock(now, launch.ran_s, launch.quiet_s)
-        self._pattern = parser(spec.progress)
-        self._port = launch.master_port if 0 in launch.ranks else 0
+        self._pattern = ProgressPattern(spec.progress) if spec.progress else None
+        self.port = launch.master_port if 0 in launch.ranks else 0
         self._suspended_s = now
         self._refused = ""
         self._printed = 0  # lines
         self.has_news = False
         self.slow = ""
-
-    @property
-    def port(self) -> int:
-        """The port that rank 0 listens on here, 0 if it is on another node."""
-        return self._port
 
     def suspend(self, now: float) -> None:
         """Count no time from now on."""
@@ -101,7 +96,7 @@ class RunWatch:
     def final(self, run: RunStatus, words: str, now: float) -> RunStatus:
         """Return the status of the run, which has ended. words: the last that its ranks wrote to their standard errors."""
         last_s = self._meter.last_s
-        taken = bool(self._port) and last_s is None and (is_taken(self._port) or says_taken(words))
+        taken = bool(self.port) and last_s is None and (is_taken(self.port) or says_taken(words))
         tail_s = run.tail_s if last_s is None else now - last_s
         return replace(self.status(run, now), port_taken=taken, tail_s=tail_s)
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from pydantic import ValidationError
 
 from beamer.decision.policy import Stateless
-from beamer.engines.profiles import DataParallelProfile, HyperbolicLoss
+from beamer.engines.profiles import HyperbolicLoss
 from beamer.gpu.model import Costs, Grant
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy
 from beamer.gpu.policies.fifo import Fifo
@@ -19,6 +19,7 @@ from eval.gpu.claim import CostsConfig, Metric
 from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
 from eval.gpu.claims.hermes import CLOSED_FORM, HermesClaim
 from eval.gpu.claims.optimus import CONVERGED, ParameterServerProfile, SpeedTable, _half
+from eval.gpu.profiles import ExchangingProfile
 from eval.gpu.report import by_metric, ratio, tally, verdicts, verdicts_of
 from eval.gpu.searches import KINDS, SYNTHETIC, SearchSpace, draw
 from eval.gpu.study import GpuStudyConfig, read, run_one
@@ -111,7 +112,7 @@ def test_the_closed_form_is_met(config: GpuStudyConfig, policy: dict[str, Any]) 
 
 
 def test_synchronisation_takes_longer_over_more_nodes() -> None:
-    job = DataParallelProfile(HyperbolicLoss(1.0, 0.1, 10.0), 64, 1.0, 0.1, 0.05, 0.4)
+    job = ExchangingProfile(HyperbolicLoss(1.0, 0.1, 10.0), 64, 1.0, 0.1, 0.05, 0.4)
     alone, near, far = (job.step_s(Grant.of(gpus), 64) for gpus in ({"a": 1}, {"a": 4}, {"a": 2, "b": 2}))
     assert alone == (pytest.approx(1.1), 0.0)
     assert near[0] < far[0]

@@ -13,7 +13,6 @@ import pytest
 from beamer.cli import main
 from beamer.errors import InputError, PlatformError, TakenError
 from beamer.studies.events import StudyRegistered
-from beamer.studies.journal.chain import ChainLink
 from beamer.studies.journal.store import MAX_TERM, Journal, JournalSnapshot
 from beamer.testing.fabrics import star
 from controller.commands.journal import JournalAction, check, journal, repair
@@ -221,30 +220,3 @@ def test_a_snapshot_takes_the_place_of_events(file: Path, monkeypatch: pytest.Mo
     damage_journal(file, ["UPDATE snapshots SET content = 'none of it'"])
     with pytest.raises(InputError, match="the snapshot at event 7 is not as it was written"):
         _read(file)
-
-
-def test_a_journal_of_before_is_chained_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    with closing(Journal(_url(path))) as journal:
-        journal.append(*EVENTS)
-    with closing(Journal(_url(path))) as journal:
-        term = journal.term
-    without_seal = ("ALTER TABLE head DROP COLUMN seal", "UPDATE alembic_version SET version_num = '0002'")
-    damage_journal(path, without_seal)
-    with closing(Journal(_url(path))) as journal:
-        assert (journal.term, list(journal.replay())) == (term + 1, list(EVENTS))
-    older = (
-        "DROP TABLE head",
-        "DROP TABLE snapshots",
-        "CREATE TABLE older (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, content TEXT NOT NULL)",
-        "INSERT INTO older SELECT number * 10, kind, content FROM events",
-        "DROP TABLE events",
-        "ALTER TABLE older RENAME TO events",
-        "UPDATE alembic_version SET version_num = '0001'",
-    )
-    damage_journal(path, older)
-    with pytest.raises(InputError, match="of this version of Beamer"):
-        Journal(_url(path), writes=False)
-    assert _read(path) == list(EVENTS)
-    with closing(Journal(_url(path))) as journal:
-        assert journal.head == ChainLink(6, journal.head.checksum)

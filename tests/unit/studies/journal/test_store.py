@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from alembic.config import Config
 from alembic.script import ScriptDirectory
 
 from beamer.errors import InputError, PlatformError
@@ -18,7 +19,6 @@ from beamer.network.plan import JobPlan
 from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered
 from beamer.studies.journal import store
 from beamer.studies.journal.chain import BEGINNING
-from beamer.studies.journal.migrating import configuration
 from beamer.studies.journal.store import Journal, JournalSnapshot
 from beamer.studies.model import Profile, Rung, Worker
 
@@ -156,7 +156,9 @@ def test_opening_leaves_logging_alone(url: str) -> None:
 
 
 def test_the_schemas_that_are_known_are_those_of_the_migrations() -> None:
-    migrations = ScriptDirectory.from_config(configuration()).walk_revisions()  # the latest first
+    config = Config()
+    config.set_main_option("script_location", store.MIGRATIONS)
+    migrations = ScriptDirectory.from_config(config).walk_revisions()  # the latest first
     assert [one.revision for one in migrations][::-1] == list(store._SCHEMAS)
 
 

@@ -5,8 +5,8 @@ from math import inf, isnan, nan
 
 import pytest
 
-from beamer.engines.local.pattern import SlowPatternError
-from beamer.engines.local.supervisor.lines import MAX_LINE, PrintedLine, ProgressLine, RefusedLine, parse, parser
+from beamer.engines.local.pattern import ProgressPattern, SlowPatternError
+from beamer.engines.local.supervisor.lines import MAX_LINE, PrintedLine, ProgressLine, RefusedLine, parse
 from beamer.engines.local.supervisor.numbers import number
 from beamer.errors import InputError
 
@@ -16,7 +16,7 @@ SLOW = r"((a|aa)+$)|(?P<iteration>\d+)/\d+.*loss: (?P<loss>\S+)"
 
 
 def read(text: str, pattern: str = "") -> ProgressLine | None:
-    return parse(PrintedLine(text, length=len(text)), parser(pattern))
+    return parse(PrintedLine(text, length=len(text)), ProgressPattern(pattern) if pattern else None)
 
 
 def refusal(text: str, pattern: str = "") -> RefusedLine:

@@ -19,7 +19,7 @@ PATIENCE_S = 30.0
 COMMAND = ("sh", "-c", 'echo rank $RANK; [ "$RANK" = 0 ] || sleep 1')
 # A supervisor that sees all events of a rank at once, its end before what it wrote.
 ENDS_FIRST = """
-import selectors, sys, time
+import os, selectors, sys, time
 from beamer.engines.local.supervisor import __main__ as program
 from beamer.engines.local.supervisor.ranks import Rank
 
@@ -32,11 +32,18 @@ class EndsFirst(selectors.EpollSelector):
         return sorted(ready, key=lambda event: not (isinstance(event[0].data, Rank) and event[0].fd == event[0].data.pidfd))
 
 selectors.DefaultSelector = EndsFirst
-program.main([sys.argv[1], "--group", "signals", "--foreground"])
+program._detach = lambda directory: os.open(os.devnull, os.O_WRONLY)
+program.main([sys.argv[1], "--group", "signals"])
 """
 
 
-FOREGROUND = "import sys; from beamer.engines.local.supervisor.__main__ import main; main(sys.argv[1:])"
+FOREGROUND = """
+import os, sys
+from beamer.engines.local.supervisor import __main__ as program
+
+program._detach = lambda directory: os.open(os.devnull, os.O_WRONLY)
+program.main(sys.argv[1:])
+"""
 SLOW = r"((a|aa)+$)|(?P<iteration>\d+)/\d+ loss (?P<loss>\S+)"
 COSTLY = r"(?P<iteration>\d+)/\d+.*loss: (?P<loss>\S+)"
 # Each prints for ever: lines on which the pattern is slow, but not too slow; one line; lines that are written over.
@@ -65,7 +72,7 @@ def wait_until_listening(directory: Path, process: "subprocess.Popen[str]") -> N
 @contextmanager
 def supervised(directory: Path, spec: LaunchSpec) -> Iterator[None]:
     """Run a supervisor with a rank."""
-    command = [sys.executable, "-c", FOREGROUND, str(directory), "--group", "signals", "--foreground"]
+    command = [sys.executable, "-c", FOREGROUND, str(directory), "--group", "signals"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait_until_listening(directory, process)
