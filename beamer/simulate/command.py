@@ -10,6 +10,7 @@ from beamer.network.allocation import Classes
 from beamer.network.plan_modes import DEFAULT_MODE, plan_mode
 from beamer.output_files import check_outputs
 from beamer.scenario_options import (
+    Details,
     GpuPolicyList,
     JointNames,
     JsonFile,
@@ -54,6 +55,7 @@ def simulate(
     ] = None,
     rows: Annotated[str | None, typer.Option(help="Of --table: stages or jobs.  [default: stages]")] = None,
     chrome: ChromeFile = None,
+    details: Details = False,
 ) -> None:
     """Run a scenario in the flow-level simulator under each policy."""
     names, gpu = parse_policies(policies), parse_gpu_options(gpu_policies, joint)
@@ -64,7 +66,7 @@ def simulate(
         raise InputError("--rows", rows, f"{' or '.join(ROWS)}, beside --table")
     outputs = {"--json": json_file, "--plot": plot, "--cdf": cdf, "--table": table, "--chrome": chrome}
     check_outputs(outputs)
-    comparison = ComparedPolicies(names, chosen, bounds, outputs, rows or STAGES)
+    comparison = ComparedPolicies(names, chosen, bounds, outputs, details, rows or STAGES)
     from beamer.simulate.runs import run_scenario, run_searches
 
     if isinstance(loaded, JointScenario):

@@ -43,6 +43,8 @@ class ComparedPolicies:
     """Whether lower bounds are shown beside the results."""
     outputs: Mapping[str, Path | None]
     """The files that were asked for, by option; None: not asked for."""
+    details: bool = False
+    """Whether every stage is shown, and not the means alone."""
     rows: str = STAGES
     """What a table of a scenario has a row for, one of `ROWS`."""
 

@@ -31,6 +31,7 @@ from beamer.report import (
     write_events,
     write_rows,
 )
+from beamer.report.summary import searches_compared, summary
 from beamer.scenario_options import GpuOptions
 from beamer.sim import Assumptions, simulate
 from beamer.sim.joint import simulate_scenario as simulate_searches
@@ -40,6 +41,8 @@ from beamer.sim.traces import Trace
 from beamer.simulate.options import STAGES, ComparedPolicies, described
 from beamer.workloads.joint import JointScenario
 from beamer.workloads.scenario import Scenario
+
+EVERY_STAGE = "every stage: --details"
 
 
 def run_scenario(scenario: Scenario, asked: ComparedPolicies) -> None:
@@ -53,7 +56,10 @@ def run_scenario(scenario: Scenario, asked: ComparedPolicies) -> None:
     chosen = asked.allocator
     runs = [simulate(scenario, name, assumptions=assumed, allocator=chosen) for name in asked.policies]
     title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}"
-    Console().print(stage_table(title, runs, bound_rows(runs, found) if found else ()))
+    rows = bound_rows(runs, found) if found else []
+    console = Console()
+    console.print(summary(title, runs, [{label: cells[i] for label, cells in rows} for i in range(len(runs))]))
+    console.print(stage_table(title, runs, rows) if asked.details else EVERY_STAGE)
     rows_of = stage_rows if asked.rows == STAGES else job_rows
     _write_json(asked, [simulation_document(run, chosen.name, found) for run in runs])
     _write_stages(asked, runs)
@@ -77,7 +83,7 @@ def run_searches(scenario: JointScenario, gpu: GpuOptions, asked: ComparedPolici
     ]
     told = f", told of each other: {', '.join(gpu.parts.names)}" if gpu.parts.names else ""
     title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}{told}"
-    Console().print(joint_table(title, runs, bound_s))
+    Console().print(searches_compared(runs), joint_table(title, runs, bound_s))
     rows_of = joint_stage_rows if asked.rows == STAGES else trial_rows
     _write_json(asked, [joint_simulation_document(run, chosen.name, bound_s) for run in runs])
     _write_stages(asked, [run.timeline for run in runs])

@@ -24,7 +24,9 @@ from beamer.network.policies import network_policy
 from beamer.output_files import check_outputs
 from beamer.report import job_table, plot_timeline, stage_table
 from beamer.report.joint import joint_table
+from beamer.report.summary import searches_compared, summary
 from beamer.scenario_options import (
+    Details,
     GpuOptions,
     GpuPolicyList,
     JointNames,
@@ -73,6 +75,8 @@ class _Options:
     """The files that were asked for, by option; None: not asked for."""
     logs: Path | None
     """The directory to keep logs in."""
+    details: bool
+    """Whether every stage and job, and what was checked of packets, is shown."""
 
 
 def emulate(
@@ -85,6 +89,7 @@ def emulate(
     json_file: JsonFile = None,
     plot: PlotFile = None,
     logs: Annotated[Path | None, typer.Option(help="Keep the logs of every part in this directory.", file_okay=False)] = None,
+    details: Details = False,
 ) -> None:
     """Run a scenario on real packets under each policy, and in the simulator beside it."""
     names, gpu = parse_policies(policies), parse_gpu_options(gpu_policies, joint)
@@ -92,7 +97,7 @@ def emulate(
     path, loaded = load_either(scenario, {"--gpu-policy": gpu_policies, "--joint": joint})
     if queues is not None:
         loaded = replace(loaded, queues=check_queues(queues))
-    asked = _Options(path, names, plan_mode(mode), {"--json": json_file, "--plot": plot}, logs)
+    asked = _Options(path, names, plan_mode(mode), {"--json": json_file, "--plot": plot}, logs, details)
     if isinstance(loaded, JointScenario):
         check_searches(loaded)
         _prepare(network_of(loaded), asked)
@@ -126,10 +131,14 @@ def _emulate_scenario(scenario: Scenario, asked: _Options) -> None:
     console = Console()
     outcomes = [_run(console, scenario, name, asked) for name in asked.policies]
     runs = [outcome.result for outcome in outcomes]
-    console.print(job_table(runs, [outcome.job_class_shares for outcome in outcomes]))
-    rows = [outcome.rows() for outcome in outcomes]
-    extra = [(label, [row[label] for row in rows]) for label in rows[0]]
-    console.print(stage_table(f"{scenario.name} on {scenario.fabric.name}, emulated", runs, extra))
+    title = f"{scenario.name} on {scenario.fabric.name}, emulated"
+    console.print(summary(title, runs, [outcome.checks() for outcome in outcomes]))
+    if asked.details:
+        console.print(job_table(runs, [outcome.job_class_shares for outcome in outcomes]))
+        rows = [outcome.rows() for outcome in outcomes]
+        console.print(stage_table(title, runs, [(label, [row[label] for row in rows]) for label in rows[0]]))
+    else:
+        console.print("every stage, job and check: --details")
     for outcome in outcomes:
         for finding in outcome.findings:
             console.print(f"[bold red]invalid[/]: {outcome.result.policy}: {finding}")
@@ -148,9 +157,13 @@ def _emulate_searches(scenario: JointScenario, gpu: GpuOptions, asked: _Options)
     pairs = [(one, other) for one in gpu.policies for other in asked.policies]
     outcomes = [_run_searches(console, scenario, pair, gpu.parts, asked) for pair in pairs]
     on = f"{scenario.name} on {scenario.fabric.name}"
-    console.print(joint_table(f"{on}, emulated", [outcome.run for outcome in outcomes]))
-    console.print(joint_table(f"{on}, simulated", [outcome.simulated for outcome in outcomes]))
-    console.print(checks_table(f"{on}, packets and plans of the emulation", outcomes))
+    runs = [outcome.run for outcome in outcomes]
+    console.print(searches_compared(runs), joint_table(f"{on}, emulated", runs))
+    if asked.details:
+        console.print(joint_table(f"{on}, simulated", [outcome.simulated for outcome in outcomes]))
+        console.print(checks_table(f"{on}, packets and plans of the emulation", outcomes))
+    else:
+        console.print("simulated, and what was checked of packets: --details")
     for outcome in outcomes:
         for finding in outcome.findings:
             console.print(f"[bold red]invalid[/]: {outcome.run.gpu_policy}, {outcome.run.network_policy}: {finding}")
@@ -203,7 +216,7 @@ def _run(console: Console, scenario: Scenario, policy: str, asked: _Options) -> 
         mode=asked.mode.name,
         queues=scenario.queues,
     )
-    with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         setting_up = progress.add_task(f"{policy}: starting", total=None)
         with emulated_run(config, keep_logs=asked.logs and asked.logs / policy) as run:
             progress.remove_task(setting_up)

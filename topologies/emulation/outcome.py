@@ -52,6 +52,14 @@ class RunOutcome(MeasuredRun):
             f"machine has probably not kept up; do not compare it with other runs, and repeat it on an idle or faster machine"
         )
 
+    def checks(self) -> dict[str, str]:
+        """Return as text for a table how far the run can be believed."""
+        return {
+            "simulated": f"{self.simulated.mean_sct_s:.2f}",
+            "least class share": f"{self.class_share_min:.1%}",
+            "dropped": f"{self.dropped_share:.2%}",
+        }
+
     def rows(self) -> dict[str, str]:
         """Return the figures as text for a table, by their labels."""
         health = self.measured.health
