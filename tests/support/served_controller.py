@@ -69,7 +69,7 @@ class SwitchesInMemory:
         """Acknowledge a generation (default: the latest) on every switch."""
         generation = self.installed[-1][0] if generation is None else generation
         for name in self.names:
-            self._on_event(SwitchInstalled(name, generation, 0, 0.0))
+            self._on_event(SwitchInstalled(name, generation, 0))
 
     def lose(self, name: str) -> None:
         """Lose a switch's connection."""
