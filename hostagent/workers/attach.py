@@ -185,7 +185,7 @@ class AttachServer:
         self._leases: dict[tuple[str, str, int], tuple[WorkerLease, _Peer]] = {}
         self._connections: Counter[int] = Counter()  # Numbers of connections, by user.
         self._most_connections = MAX_CONNECTIONS
-        self._limited_log = RateLimitedLog(log)
+        self._limited_log = RateLimitedLog()
 
     @property
     def leases(self) -> tuple[WorkerLease, ...]:
