@@ -3,14 +3,15 @@
 Pure: what is known and an event come in, an error comes out or nothing does. What is known already is always taken.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 from beamer.errors import InputError
 from beamer.gpu.events import GpusRequested
 from beamer.gpu.model import check_request
 from beamer.network.collectives import check_sizes, different_transfers
-from beamer.network.protocol import AgentReport, Connections, Counters, Workers
+from beamer.network.message_limits import PARTS
+from beamer.network.protocol import AgentReport, Counters, ReportLimits
 from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
 from beamer.studies.model import Role, TrialStatus
 from beamer.studies.tracker import Tracker
@@ -100,38 +101,18 @@ _CHECKS: dict[type[Event], Callable[[Any, Tracker, Limits], None]] = {
 }
 
 
-def check_report(report: AgentReport, limits: Limits) -> None:
+def check_report(report: AgentReport, limits: ReportLimits) -> None:
     """Check that an agent's report is no longer than it may be. Raises `InputError` that names field, value and limit."""
-    for field, size, limit in _sizes(report, limits):
-        if size > limit:
-            raise InputError(field, size, f"at most {limit} of them in a report")
+    sizes = [(field, len(getattr(report, field)), limit) for field, limit in PARTS.get(type(report), {}).items()]
+    ports = report.ports if isinstance(report, Counters) else ()
+    sizes += ((f"ports[{i}].classes", len(port.classes), "classes") for i, port in enumerate(ports))
+    for field, size, limit in sizes:
+        if size > (most := getattr(limits, limit)):
+            raise InputError(field, size, f"at most {most} of them in a report")
 
 
 def entries_of(report: AgentReport) -> int:
     """Return how many things a report names, at least 1."""
-    match report:
-        case Workers():
-            return 1 + len(report.leases) + len(report.gone) + len(report.refused)
-        case Connections():
-            return 1 + len(report.connections) + len(report.unmatched_bytes)
-        case Counters():
-            return 1 + sum(len(port.classes) for port in report.ports) + len(report.workers)
-        case _:
-            return 1
-
-
-def _sizes(report: AgentReport, limits: Limits) -> Iterator[tuple[str, int, int]]:
-    """Yield what a report has several of: field, how many, how many there may be."""
-    match report:
-        case Workers():
-            yield "leases", len(report.leases), limits.agent_leases
-            yield "gone", len(report.gone), limits.agent_leases
-            yield "refused", len(report.refused), limits.agent_leases
-        case Connections():
-            yield "connections", len(report.connections), limits.agent_connections
-            yield "unmatched_bytes", len(report.unmatched_bytes), limits.agent_connections
-        case Counters():
-            yield "workers", len(report.workers), limits.agent_leases
-            yield "ports", len(report.ports), limits.agent_ports
-            for i, port in enumerate(report.ports):
-                yield f"ports[{i}].classes", len(port.classes), limits.agent_classes
+    if isinstance(report, Counters):
+        return 1 + sum(len(port.classes) for port in report.ports) + len(report.workers)
+    return 1 + sum(len(getattr(report, part)) for part in PARTS.get(type(report), ()))

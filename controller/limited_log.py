@@ -1,6 +1,5 @@
 """The log of what peers cause: each of them can make the same thing happen thousands of times, in thousands of variants."""
 
-import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -19,14 +18,14 @@ log = structlog.get_logger("beamer-controller")
 
 
 class LimitedLog:
-    """Logs events by peer: each variant once in `AGAIN_S`, `MAX_LOGGED` of them. clock: seconds.
+    """Logs events by peer: each variant once in `AGAIN_S`, `MAX_LOGGED` of them.
 
     Events are constants of the program, and peers those that the fabric names, or None: both are few.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._of_peers = VariedLogLimit(MAX_LOGGED, AGAIN_S, clock)
-        self._of_all = VariedLogLimit(MAX_LOGGED_OF_ALL, AGAIN_S, clock)
+    def __init__(self) -> None:
+        self._of_peers = VariedLogLimit(MAX_LOGGED, AGAIN_S)
+        self._of_all = VariedLogLimit(MAX_LOGGED_OF_ALL, AGAIN_S)
 
     def warning(self, event: str, peer: str | None, variant: Hashable = None, **what: Any) -> None:
         """Log that something is not as it should be."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import reduce
 from operator import or_
-from typing import Any
 
 import structlog
 
@@ -36,7 +35,7 @@ from controller.network.planning import COALESCE_S, Planner, plan_in_force
 from controller.network.quarantine import Quarantine
 from controller.network.targets import TargetBuilder
 from controller.network.unmatched import UnmatchedBytes
-from controller.openflow.reports import PairCount, SwitchEvent
+from controller.openflow.reports import PairCount
 from controller.ownership import Ownership
 from controller.settings import ControllerSettings
 
@@ -50,8 +49,8 @@ log = structlog.get_logger("beamer-controller")
 class Runtime:
     """The state of one controller and everything that changes it; nothing happens before `start`.
 
-    recovered: what the journal has led to, as `resume` leaves it. batches: write the journal. make_switches: returns what
-    installs rules on switches, given the callback for their events. clock: is not behind the journal.
+    recovered: what the journal has led to, as `resume` leaves it. batches: write the journal. switches: which it is to lead.
+    clock: is not behind the journal.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Runtime:
         settings: ControllerSettings,
         recovered: Recovered,
         batches: Batches,
-        make_switches: Callable[[Callable[[SwitchEvent], None]], Switches],
+        switches: Switches,
         clock: Callable[[], float],
     ) -> None:
         self.fabric, self.limits, self.policy = settings.fabric, settings.limits, settings.policy.name
@@ -69,14 +68,14 @@ class Runtime:
         self._ownership = Ownership(self.fabric, self.tracker)
         self._foreign, self._refused = LogLimit(1, 3600.0), LogLimit(LINES_AN_HOUR, 3600.0)
         self._compaction = Compaction(batches, self.fabric, self.limits.kept, settings.snapshot_events, recovered.growth)
-        self._unmatched = UnmatchedBytes()
+        self.unmatched = UnmatchedBytes()
         self.watch = Watch(self.tracker, recovered.leases, self.record, clock, settings.watch)
         self.estimates = Estimates(self.network, self.tracker, self.record, clock)
         last, builder = self.network.decision, TargetBuilder(self.fabric)
         plan, generation = plan_in_force(last, settings.queues), last.generation if last else 1
         targets = at_once(builder.build(self.tracker.running, self.network.seen, plan, self.network.sender_bps))
         self.installation = Installation((s.name for s in self.fabric.switches), builder.ports, generation)
-        self._delivery = Delivery(self.installation, targets, self.agents, make_switches, batches.then, clock)
+        self._delivery = Delivery(self.installation, targets, self.agents, switches, batches, clock)
         self._planner = Planner(settings, recovered, builder, self._delivery, self.record, clock)
         self.gpu: GpuLevel | None = None
         if settings.gpu_policy is not None:
@@ -90,7 +89,7 @@ class Runtime:
         return self._planner.plan
 
     @property
-    def quarantine(self) -> Quarantine[Any]:
+    def quarantine(self) -> Quarantine:
         """The jobs that no decision can be made with."""
         return self._planner.quarantine
 
@@ -138,7 +137,7 @@ class Runtime:
         for one in happened:
             self.watch.take_in(one)
         if isinstance(event, StudyRegistered):
-            self._unmatched.keep(self.tracker.trials)
+            self.unmatched.keep(self.tracker.trials)
         woken = reduce(or_, (one.wakes for one in happened), Wakes.NOTHING)
         if Wakes.ORDER in woken or self._standing(event) != before:
             self._planner.decide(COALESCE_S, event.at_s)
@@ -164,10 +163,6 @@ class Runtime:
         """Return what the edge switches have counted per job, host pair and class."""
         return await self._delivery.switches.counters()
 
-    def unmatched_bytes(self) -> dict[str, int]:
-        """Return by job the bytes that its connections had sent before agents first marked them."""
-        return self._unmatched.by_trial()
-
     def agent_joined(self, agent: str) -> Assignment:
         """Return the assignment of an agent that has just sent its hello."""
         self.installation.agent_lost(agent)
@@ -185,7 +180,7 @@ class Runtime:
         elif isinstance(message, Connections):
             own = self._ownership
             for job in own.jobs(agent, message.unmatched_bytes):
-                self._unmatched.count(agent, job, message.unmatched_bytes[job])
+                self.unmatched.count(agent, job, message.unmatched_bytes[job])
             foreign = sum(not own.is_local(agent, c) for c in message.connections)
             if foreign and self._foreign.take(agent):
                 log.warning("an agent's connections of other hosts than its own are left out", agent=agent, connections=foreign)

@@ -145,7 +145,7 @@ class Agent:
         self._refused: dict[WorkerId, str] = {}
         self._fitting = ReportFitting()
         self._reported_workers: Workers | None = None
-        self._limited_log = RateLimitedLog(log)
+        self._limited_log = RateLimitedLog()
 
     async def run(self) -> None:
         """Serve until cancelled."""

@@ -127,10 +127,11 @@ def _remove(path: Path) -> None:
 def _run(options: "AgentOptions", path: Path, attach: Path) -> None:
     with needs("beamer-hostagent", "agent"):
         from hostagent.agent import Agent
-        from hostagent.queues.probe import check_platform
+        from hostagent.queues.htb import Queues
         from hostagent.workers.attach import listening
 
-    check_platform()
+    with contextlib.closing(Queues()) as queues:
+        queues.check()
     with _working_in(path):
         state = StateDirectory(path)
         held = _take(state)

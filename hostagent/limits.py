@@ -1,7 +1,7 @@
 """Bounds on assignments: what no host can carry out is refused as a whole, before anything is computed from it. Pure."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from pydantic_core import from_json
 
@@ -39,8 +39,8 @@ ASSIGNMENT_LIMITS = AssignmentLimits(
 """What an agent says of its limits."""
 
 
-def check_shape(frame: str | bytes) -> None:
-    """Raise `InputError` if a message is no JSON object, or holds more than an assignment can.
+def check_shape(frame: str | bytes) -> Mapping[str, object]:
+    """Return the JSON object that a message is. Raises `InputError` if it is none, or holds more than an assignment can.
 
     Every wrong element becomes a finding with a copy of it: of a message full of them, gigabytes.
     """
@@ -62,6 +62,7 @@ def check_shape(frame: str | bytes) -> None:
             parts += part.values()
         elif isinstance(part, list):
             parts += part
+    return content
 
 
 def check_limits(assignment: Assignment) -> None:

@@ -33,7 +33,7 @@ REPORT_LIMITS_OF_VERSION_1 = ReportLimits(message_bytes=1024 * 1024, connections
 """What a controller of 0.1.0 takes unless its site has set other limits: it does not say so."""
 
 _SHRINK = 0.9  # A part is cut shorter by this factor than its length suggests, as its entries differ in length.
-_PARTS: Mapping[type[Message], Mapping[str, str]] = {
+PARTS: Mapping[type[Message], Mapping[str, str]] = {
     Workers: {"refused": "leases", "gone": "leases", "leases": "leases"},
     Connections: {"unmatched_bytes": "connections", "connections": "connections"},
     Counters: {"workers": "leases", "ports": "ports"},
@@ -134,7 +134,7 @@ def fair_shares(wanted: Mapping[Owner, int], limit: int) -> dict[Owner, int]:
 
 
 def _within_counts(message: Fitting, limits: ReportLimits | AssignmentLimits) -> Fitting:
-    for name, limit in _PARTS.get(type(message), {}).items():
+    for name, limit in PARTS.get(type(message), {}).items():
         message = _shortened(message, name, getattr(limits, limit))
     return message
 
@@ -145,7 +145,7 @@ def _within_bytes(message: Fitting, most_bytes: int, encoded: Callable[[Fitting]
     def size_of(one: Fitting) -> int:
         return len(encoded(one).encode())
 
-    for name in _PARTS.get(type(message), {}):
+    for name in PARTS.get(type(message), {}):
         while (size := size_of(message)) > most_bytes and (count := len(getattr(message, name))):
             rest = size_of(_shortened(message, name, 0))
             kept = int(count * (most_bytes - rest) / (size - rest) * _SHRINK) if rest < most_bytes else 0
@@ -188,7 +188,7 @@ def _is_local(entry: Connection | LocalWorker) -> bool:
 
 def _left_out(whole: Message, cut: Message) -> dict[str, int]:
     """Return how many entries a message has fewer than the whole one, by part."""
-    counts = {name: len(getattr(whole, name)) - len(getattr(cut, name)) for name in _PARTS.get(type(whole), {})}
+    counts = {name: len(getattr(whole, name)) - len(getattr(cut, name)) for name in PARTS.get(type(whole), {})}
     return {name: count for name, count in counts.items() if count}
 
 

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
-from pydantic import ValidationError
 
 from beamer.errors import InputError, PlatformError, nearest
 from beamer.log_limit import LogLimit
@@ -35,22 +34,19 @@ from beamer.network.protocol import (
     Workers,
     from_agent,
 )
-from beamer.protocol_version import HEADER, PeerProtocol, check_version, parse_header
-from beamer.validation import input_error
-from beamer.versioned_messages import Decoded, decode, encode, is_known
+from beamer.versioned_messages import encode, is_known
 from controller.admission import check_report, entries_of
-from controller.agents.log import AgentLog
 from controller.event_loop.time_slices import TimeSlices
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
-from controller.websocket import AGENT_PING_S, FAILED, REFUSED, UNAVAILABLE, UNCOUNT, close_reason
+from controller.peer_session import HELLO_S, Pace, PeerSession
+from controller.websocket import AGENT_PING_S, FAILED, REFUSED, UNAVAILABLE, UNCOUNT
 
-HELLO_S = 5.0  # An agent has so long to send its hello, which it does at once.
-SUCCESSION_S = 2 * AGENT_PING_S + 1  # The pings have given up a dead agent by then.
-_COUNTED_CHARACTERS = 20_000  # A longer message counts as several: reading so many characters takes under a millisecond.
-_LONG_CHARACTERS = 4096  # A longer message waits for its turn to be read: so many take some 50 microseconds.
+# A second agent of a name waits for the first one's end so long: the pings have given up a dead agent by then.
+SUCCESSION_S = 2 * AGENT_PING_S + 1
 _LONG_ENTRIES = 32  # A report of more entries waits for its turn to be taken in: so many take some 100 microseconds.
-_BURST_S = 1.0  # Messages and entries of so many seconds may come at once: an agent that has just connected reports everything.
+
+_UNREPORTED = "a host has more to report than is taken, see docs/operate.md; its workers without it are named as unattached"
 
 log = structlog.get_logger("beamer-controller")
 
@@ -68,44 +64,20 @@ class AgentListener(Protocol):
         """Take in that an agent is gone."""
 
 
-class Pace:
-    """Tell how long to wait so that no more than `per_s` things happen in a second, `burst_s` seconds' worth at once."""
-
-    def __init__(self, per_s: float, burst_s: float = _BURST_S) -> None:
-        self._per_s = per_s
-        self._burst_s = burst_s
-        self._until_s = float("-inf")  # What has happened uses up the pace until this time.
-
-    def wait_s(self, now: float) -> float:
-        """Return for how many seconds nothing may happen yet."""
-        return max(self._until_s - now, 0.0)
-
-    def count(self, now: float, things: int) -> None:
-        """Count what happens now."""
-        self._until_s = max(self._until_s, now - self._burst_s) + things / self._per_s
-
-
-class _AgentSession:
+class _AgentSession(PeerSession[AgentReport]):
     """One agent's connection; an assignment that was not sent yet gives way to the newer one, and so does a report."""
 
-    def __init__(
-        self,
-        websocket: WebSocket,
-        limits: Limits,
-        turns: TimeSlices,
-        session_log: AgentLog,
-    ) -> None:
-        self.websocket = websocket
-        self.protocol = PeerProtocol()
+    def __init__(self, name: str, websocket: WebSocket, limits: Limits, turns: TimeSlices, limited: LimitedLog) -> None:
+        super().__init__("agent", websocket, from_agent, limits.messages_per_s, turns)
         self.takes: AssignmentLimits | None = None
         self.left_out: Mapping[str, int] = {}  # Numbers of entries left out of the latest assignment, by part.
-        self._turns = turns
-        self._log = session_log
+        self._name = name
+        self._limited = limited
         self.gone = asyncio.Event()
-        self._limits = limits
+        self.limits = report_limits(limits)
         self._next: Assignment | None = None
         self._wake = asyncio.Event()
-        self._messages, self._entries = Pace(limits.messages_per_s), Pace(limits.entries_per_s)
+        self._entries = Pace(limits.entries_per_s)
         # Once the agent is served, the pace kept for its name replaces this one.
         self.changes = Pace(limits.connection_changes_per_s)
         self._reported: dict[type, AgentReport] = {}
@@ -134,53 +106,32 @@ class _AgentSession:
         try:
             fitting = fitted_assignment(assignment, self.takes, encoded)
         except InputError as error:
-            self._log.not_sent(assignment, error)
+            # The agent never applies it, so that it is not in force there.
+            what = "an assignment is not sent, as it is more than its agent takes: the one before stays"
+            named = {"generation": assignment.generation, "reason": str(error)}
+            self._limited.error(what, self._name, error.field, agent=self._name, **named)
             return
         self.left_out = fitting.left_out
         if self.left_out:
-            self._log.shortened(self.left_out)
+            what = "an agent takes less than it is assigned; everything else is in force there"
+            counts = _counts(self.left_out)
+            self._limited.warning(what, self._name, tuple(self.left_out), agent=self._name, left_out_of_it=counts)
         await self.websocket.send_text(fitting.message)
 
-    async def welcome(self) -> None:
-        """Say what is taken of reports, to an agent that knows of it."""
-        if is_known(Welcome, self.protocol.version):
-            with suppress(RuntimeError):  # The connection may have been closed meanwhile.
-                await self.websocket.send_text(encode(Welcome(limits=report_limits(self._limits)), self.protocol.version))
+    def _log_unused(self, names: tuple[str, ...]) -> None:
+        what = "an agent speaks a newer version, of which this is not used"
+        named = {"agent": self._name, "version": self.protocol.version, "fields": ", ".join(names)}
+        self._limited.warning(what, self._name, names, **named)
 
     async def receive(self) -> AgentReport:
-        """Return the next message of a kind that is known. Raises `InputError`, or `WebSocketDisconnect` at the end."""
-        while True:
-            decoded = await self._receive()
-            if decoded.unused:
-                self._log.unused(self.protocol, decoded.unused)
-            if decoded.message is not None:
-                return self._within_limits(decoded.message)
-
-    def _within_limits(self, report: AgentReport) -> AgentReport:
-        """Return what is taken of a report. Raises `InputError` for more from who was told the limits."""
+        """Return what is taken of the next message. Raises as `PeerSession`, and `InputError` for more than was announced."""
+        report = await super().receive()
         if is_known(Welcome, self.protocol.version):
-            check_report(report, self._limits)
+            check_report(report, self.limits)
             return report
-        taken = fitted(report, report_limits(self._limits)).report
+        taken = fitted(report, self.limits).report
         assert isinstance(taken, AgentReport)
         return taken
-
-    async def _receive(self) -> Decoded[AgentReport]:
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._messages.wait_s(loop.time()))
-        message = await self.websocket.receive()
-        if message["type"] == "websocket.disconnect":
-            raise WebSocketDisconnect(message.get("code", 1005))
-        text = message.get("text")
-        if text is None:
-            raise InputError("message", "bytes", "a text frame with a JSON object")
-        self._messages.count(loop.time(), 1 + len(text) // _COUNTED_CHARACTERS)
-        if len(text) > _LONG_CHARACTERS:
-            await self._turns.granted(self._turns.begin())
-        try:
-            return decode(from_agent, text, self.protocol.version)
-        except ValidationError as error:
-            raise input_error(error) from error
 
     async def read_all(self) -> None:
         """Read reports for `reports` until the connection ends."""
@@ -210,31 +161,14 @@ class _AgentSession:
                 self._entries.count(loop.time(), entries_of(report))
                 yield report
 
-    async def close(self, code: int, reason: str) -> None:
-        # The peer may have closed first.
-        with suppress(WebSocketDisconnect, RuntimeError):
-            await self.websocket.close(code, close_reason(reason))
-
 
 class AgentHub:
-    """The connections of all agents, one of each name, and each agent's latest counters.
+    """The connections of all agents, one of each name, and each agent's latest counters."""
 
-    succession_s: for how long a second agent of a name waits for the first one's end before it is refused.
-    """
-
-    def __init__(
-        self,
-        names: Iterable[str],
-        listener: AgentListener,
-        limits: Limits = Limits(),  # noqa: B008  # `Limits` is frozen.
-        succession_s: float = SUCCESSION_S,
-        hello_s: float = HELLO_S,
-    ) -> None:
+    def __init__(self, names: Iterable[str], listener: AgentListener, limits: Limits) -> None:
         self._names = frozenset(names)
         self._listener = listener
         self._limits = limits
-        self._succession_s = succession_s
-        self._hello_s = hello_s
         self._turns = TimeSlices()
         self._sessions: dict[str, _AgentSession] = {}
         # While a second agent of a name waits, its event is set when a third one comes.
@@ -275,14 +209,13 @@ class AgentHub:
     async def serve(self, name: str, websocket: WebSocket) -> None:
         """Serve the agent that connected as `name` until either side closes."""
         await websocket.accept()
-        session = _AgentSession(websocket, self._limits, self._turns, AgentLog(name, self._limited))
+        session = _AgentSession(name, websocket, self._limits, self._turns, self._limited)
         with suppress(WebSocketDisconnect):
             try:
-                session.protocol = parse_header(websocket.headers.get(HEADER))
-                check_version(session.protocol.version, "agent", "controller")
+                session.agree()
                 if name not in self._names:
                     raise InputError("agent", name, nearest(name, self._names))
-                await session.welcome()
+                await session.welcome(Welcome(limits=session.limits))
                 hello = await self._hello(name, session)
                 session.takes = hello.limits
                 await self._read(name, session, hello.generation)
@@ -297,10 +230,10 @@ class AgentHub:
 
     async def _hello(self, name: str, session: _AgentSession) -> Hello:
         try:
-            async with asyncio.timeout(self._hello_s):
+            async with asyncio.timeout(HELLO_S):
                 hello = await session.receive()
         except TimeoutError:
-            raise InputError("hello", None, f"a hello of agent {name!r} within {self._hello_s:g} s") from None
+            raise InputError("hello", None, f"a hello of agent {name!r} within {HELLO_S:g} s") from None
         if not isinstance(hello, Hello) or hello.agent != name:
             raise InputError("hello", hello.model_dump(), f"a hello of agent {name!r} as the first message")
         return hello
@@ -327,7 +260,7 @@ class AgentHub:
             before.set()
         self._succeeding[name] = displaced
         try:
-            async with asyncio.timeout(self._succession_s):
+            async with asyncio.timeout(SUCCESSION_S):
                 while (served := self._sessions.get(name)) and not displaced.is_set() and not reading.done():
                     waits = [asyncio.create_task(event.wait()) for event in (served.gone, displaced)]
                     awaited: list[asyncio.Task[Any]] = [*waits, reading]
@@ -348,7 +281,8 @@ class AgentHub:
             raise WebSocketDisconnect
 
     async def _exchange(self, name: str, session: _AgentSession, generation: int, reading: asyncio.Task[None]) -> None:
-        session.websocket.scope.get("state", {}).get(UNCOUNT, _do_nothing)()
+        if uncount := session.websocket.scope.get("state", {}).get(UNCOUNT):
+            uncount()
         self._sessions[name] = session
         session.changes = self._changes_of[name]
         self._log_change("agent joined", name, generation=generation, protocol=session.protocol.version)
@@ -385,7 +319,8 @@ class AgentHub:
         if isinstance(message, Workers | Connections | Counters):
             self._unreported.setdefault(name, {})[message.kind] = message.left_out
             if message.left_out:
-                AgentLog(name, self._limited).unreported(message.kind, message.left_out)
+                named = {"report": message.kind, "left_out_of_it": _counts(message.left_out)}
+                self._limited.warning(_UNREPORTED, name, (message.kind, *message.left_out), agent=name, **named)
         if isinstance(message, Hello):
             raise InputError("hello", message.agent, "one hello per connection")
         return self._listener.on_agent_message(name, message)
@@ -406,5 +341,5 @@ def report_limits(limits: Limits) -> ReportLimits:
     )
 
 
-def _do_nothing() -> None:
-    """Stand in where the server counts no connections."""
+def _counts(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {part}" for part, count in left_out.items())

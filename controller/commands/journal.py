@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -62,7 +61,7 @@ def journal(
 
 def check(url: str, fabric: Path | None = None, limits: Path | None = None) -> None:
     """Read everything. Raises `InputError` naming the first damage."""
-    network = None if fabric is None and limits is None else _Network.read(fabric, limits)
+    basis = None if fabric is None and limits is None else _basis(fabric, limits)
     opened = Journal(url, writes=False)
     try:
         for look in range(LOOKS):
@@ -77,8 +76,9 @@ def check(url: str, fabric: Path | None = None, limits: Path | None = None) -> N
         print(f"{begins}{link.number} events, the last one of {last.at_s:.3f} s" if last else f"{begins}no event after it")
         if before:
             parts_of(before, opened)
-        if network is not None:
-            recovered = recover(opened, network.fabric, 1.0, network.kept)
+        if basis is not None:
+            network, kept = basis
+            recovered = recover(opened, network, 1.0, kept)
             trials = recovered.tracker.trials
             print(f"{len(recovered.tracker.studies)} studies, {len(trials)} trials, {len(recovered.tracker.running)} running")
     finally:
@@ -119,10 +119,10 @@ def repair(url: str, removed: Path | None = None) -> None:
 
 def compact(url: str, fabric: Path | None = None, limits: Path | None = None) -> None:
     """Let a snapshot take the place of all events."""
-    network = _Network.read(fabric, limits)
+    network, kept = _basis(fabric, limits)
     opened = Journal(url)
     try:
-        made = snapshot(opened, network.fabric, network.kept)
+        made = snapshot(opened, network, kept)
         opened.compact(made)
         print(f"a snapshot of {len(made.content)} bytes stands for the first {made.link.number} events")
     finally:
@@ -137,19 +137,11 @@ ACTIONS: Mapping[JournalAction, tuple[Callable[..., None], tuple[str, ...]]] = {
 """What carries each out, and the options that it takes."""
 
 
-@dataclass(frozen=True)
-class _Network:
-    """What events are replayed on, and how much is kept of what is over."""
-
-    fabric: Fabric
-    kept: Retention
-
-    @classmethod
-    def read(cls, fabric: Path | None, limits: Path | None) -> "_Network":
-        """Read the files of options. Raises `InputError`."""
-        if fabric is None:
-            raise InputError("--fabric", None, "the network's file, as beamer-controller has it")
-        return cls(read_fabric(fabric), (Limits() if limits is None else read_limits(limits)).kept)
+def _basis(fabric: Path | None, limits: Path | None) -> tuple[Fabric, Retention]:
+    """Return what events are replayed on, and how much is kept of what is over. Raises `InputError`."""
+    if fabric is None:
+        raise InputError("--fabric", None, "the network's file, as beamer-controller has it")
+    return read_fabric(fabric), (Limits() if limits is None else read_limits(limits)).kept
 
 
 def _last_sound(opened: Journal) -> ChainLink:

@@ -9,7 +9,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from beamer.errors import InputError, nearest
+from beamer.errors import InputError
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.joint.parts import LIVE, check_live
@@ -75,8 +75,8 @@ def serve(
     carried_out = plan_mode(mode)
     check_pair(chosen, Classes(queues=check_queues(queues), plan_mode=carried_out))
     switch_address = parse_address(openflow, "--openflow")
-    if gpu_policy and gpu_policy not in GPU_POLICIES:
-        raise InputError("--gpu-policy", gpu_policy, nearest(gpu_policy, GPU_POLICIES))
+    if gpu_policy:
+        GPU_POLICIES.choose("--gpu-policy", gpu_policy)
     if gpu_settings and not gpu_policy:
         raise InputError("--gpu-set", gpu_settings[0], "--gpu-policy beside it")
     if joint and not gpu_policy:

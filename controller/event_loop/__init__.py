@@ -1,1 +1,1 @@
-"""How one event loop serves all: timers that rest, long work in slices, no pauses of the garbage collector."""
+"""How one event loop serves all: timers that rest, and long work in slices."""

@@ -16,7 +16,6 @@ from typing import Protocol
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
-from pydantic import ValidationError
 
 from beamer.errors import InputError, PlatformError
 from beamer.gpu.protocol import (
@@ -34,21 +33,15 @@ from beamer.gpu.protocol import (
     from_engine,
 )
 from beamer.log_limit import LogLimit
-from beamer.protocol_version import HEADER, PeerProtocol, check_version, parse_header
 from beamer.studies.events import EncodedEvent, Event, decode
-from beamer.validation import input_error
-from beamer.versioned_messages import Decoded, encode, is_known
-from beamer.versioned_messages import decode as decode_message
-from controller.agents.hub import Pace
+from beamer.versioned_messages import encode
 from controller.event_loop.time_slices import TimeSlices, batched
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
-from controller.websocket import FAILED, REFUSED, UNAVAILABLE, close_reason
+from controller.peer_session import HELLO_S, Pace, PeerSession
+from controller.websocket import FAILED, REFUSED, UNAVAILABLE
 
-HELLO_S = 5.0  # An engine has so long to send its hello, which it does at once.
 MAX_UNANSWERED = 64  # At most so many assignments that an engine has not acted upon are remembered, each by itself.
-COUNTED_CHARACTERS = 20_000  # A longer message counts as several.
-LONG_CHARACTERS = 4096  # A longer message waits for its turn to be read.
 BATCH = 16  # events taken in at once, each of which takes some 100 microseconds
 
 Device = tuple[str, int]
@@ -95,10 +88,9 @@ class SessionFacts:
 class EngineHub:
     """The connections of all engines, one for each study."""
 
-    def __init__(self, listener: EngineListener, limits: Limits, hello_s: float = HELLO_S) -> None:
+    def __init__(self, listener: EngineListener, limits: Limits) -> None:
         self._listener = listener
         self._limits = limits
-        self._hello_s = hello_s
         self._turns = TimeSlices()
         self._sessions: dict[str, _EngineSession] = {}
         # GPUs in use by each study whose engine is not connected, as far as is known.
@@ -147,9 +139,9 @@ class EngineHub:
         session = _EngineSession(study, websocket, self._listener, self._limits, self._turns, self._limited)
         with suppress(WebSocketDisconnect):
             try:
-                session.protocol = parse_header(websocket.headers.get(HEADER))
-                check_version(session.protocol.version, "engine", "controller")
-                await session.welcome()
+                session.agree()
+                limits = SearchLimits(message_bytes=self._limits.message_bytes, events=MAX_EVENTS)
+                await session.welcome(EngineWelcome(limits=limits))
                 hello = await self._hello(session)
                 session.takes = hello.limits
                 session.facts.known = self._listener.engine_joined(study, hello)
@@ -168,10 +160,10 @@ class EngineHub:
 
     async def _hello(self, session: "_EngineSession") -> EngineHello:
         try:
-            async with asyncio.timeout(self._hello_s):
+            async with asyncio.timeout(HELLO_S):
                 hello = await session.receive()
         except TimeoutError:
-            raise PlatformError(f"there was no hello within {self._hello_s:g} s", "connect again") from None
+            raise PlatformError(f"there was no hello within {HELLO_S:g} s", "connect again") from None
         if not isinstance(hello, EngineHello):
             raise InputError("hello", hello.kind, "a hello as the first message")
         return hello
@@ -202,7 +194,7 @@ class EngineHub:
             log.info(change, study=study, **what)
 
 
-class _EngineSession:
+class _EngineSession(PeerSession[FromEngine]):
     """One engine's connection."""
 
     def __init__(
@@ -214,17 +206,14 @@ class _EngineSession:
         turns: TimeSlices,
         limited: LimitedLog,
     ) -> None:
+        super().__init__("engine", websocket, from_engine, limits.messages_per_s, turns)
         self.facts = SessionFacts()
-        self.protocol = PeerProtocol()
         self.takes: EngineLimits | None = None
-        self._limits = limits
         self._limited = limited
         self.wake = asyncio.Event()
-        self._websocket = websocket
         self._study = study
         self._listener = listener
-        self._turns = turns
-        self._messages, self._events = Pace(limits.messages_per_s), Pace(limits.entries_per_s)
+        self._events = Pace(limits.entries_per_s)
         self._sent: SearchAssignment | None = None
         # GPUs by number of assignment, from the latest one acted upon; 0 stands for inherited ones.
         self._granted: dict[int, frozenset[Device]] = {}
@@ -280,14 +269,7 @@ class _EngineSession:
             return
         self._sent = assignment
         self._grant(assignment.number, frozenset().union(*assignment.devices.values()))
-        await self._websocket.send_text(message)
-
-    async def welcome(self) -> None:
-        """Say what is taken, to an engine that knows of it."""
-        if is_known(EngineWelcome, self.protocol.version):
-            limits = SearchLimits(message_bytes=self._limits.message_bytes, events=MAX_EVENTS)
-            with suppress(RuntimeError):  # The connection may have been closed meanwhile.
-                await self._websocket.send_text(encode(EngineWelcome(limits=limits), self.protocol.version))
+        await self.websocket.send_text(message)
 
     def _grant(self, number: int, devices: frozenset[Device]) -> None:
         if len(self._granted) >= MAX_UNANSWERED:  # An engine that does not answer may use whatever it was granted.
@@ -295,31 +277,10 @@ class _EngineSession:
             self._granted = {}
         self._granted[number] = devices
 
-    async def receive(self) -> FromEngine:
-        """Return the next message of a kind that is known. Raises `InputError`, or `WebSocketDisconnect` at the end."""
-        while True:
-            decoded = await self._receive()
-            if decoded.unused:
-                what = "an engine speaks a newer version, of which this is not used"
-                named = {"study": self._study, "version": self.protocol.version, "fields": ", ".join(decoded.unused)}
-                self._limited.warning(what, None, (self._study, decoded.unused), **named)
-            if decoded.message is not None:
-                return decoded.message
-
-    async def _receive(self) -> Decoded[FromEngine]:
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._messages.wait_s(loop.time()))
-        message = await self._websocket.receive()
-        if message["type"] == "websocket.disconnect":
-            raise WebSocketDisconnect(message.get("code", 1005))
-        text = message.get("text") or ""
-        self._messages.count(loop.time(), 1 + len(text) // COUNTED_CHARACTERS)
-        if len(text) > LONG_CHARACTERS:
-            await self._turns.granted(self._turns.begin())
-        try:
-            return decode_message(from_engine, text, self.protocol.version)
-        except ValidationError as error:
-            raise input_error(error) from error
+    def _log_unused(self, names: tuple[str, ...]) -> None:
+        what = "an engine speaks a newer version, of which this is not used"
+        named = {"study": self._study, "version": self.protocol.version, "fields": ", ".join(names)}
+        self._limited.warning(what, None, (self._study, names), **named)
 
     async def _take_all(self) -> None:
         """Take in what the engine reports until the connection ends."""
@@ -357,10 +318,5 @@ class _EngineSession:
     async def refuse(self, reason: str) -> None:
         """Say why nothing more is taken from this engine, and close."""
         with suppress(WebSocketDisconnect, RuntimeError):
-            await self._websocket.send_text(EngineRefused(reason=reason).model_dump_json())
+            await self.websocket.send_text(EngineRefused(reason=reason).model_dump_json())
         await self.close(REFUSED, reason)
-
-    async def close(self, code: int, reason: str) -> None:
-        """Close, unless the peer has closed first."""
-        with suppress(WebSocketDisconnect, RuntimeError):
-            await self._websocket.close(code, close_reason(reason))

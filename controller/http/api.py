@@ -5,7 +5,6 @@ All routes run on the event loop, which is what makes the runtime single-threade
 
 import asyncio
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -76,14 +75,11 @@ Run = str | None
 Rank = Annotated[int, Path(ge=0, le=MAX_RANK)]
 
 
-def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall: Callable[[], float] = time.time) -> FastAPI:
-    """Return the application that serves `runtime`, which the caller starts and stops, to whom `credentials` let in.
-
-    wall: Unix time as the machine has it now, by which tokens expire: the runtime's goes on from the journal's last event,
-    whatever clock that was written under.
-    """
+def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> FastAPI:
+    """Return the application that serves `runtime`, which the caller starts and stops, to whom `credentials` let in."""
     certified = credentials.http is not None
-    authorization = Depends(Authorization(credentials.tokens, certified, wall))
+    # Tokens expire by the machine's clock: the runtime's goes on from the journal's last event, whatever clock that had.
+    authorization = Depends(Authorization(credentials.tokens, certified, time.time))
     app = DocumentedAPI(
         title="Beamer",
         summary="Trials and stages in, classes out",
@@ -99,11 +95,12 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS, wall
 
     async def refuse(request: Request, error: Exception) -> Response:
         """Refuse an input, unless another controller leads by now, which may know more."""
+        assert isinstance(error, InputError)
         try:
             await runtime.confirm()
         except PlatformError as unavailable:
             return await _unavailable(request, unavailable)
-        return await _refuse(request, error)
+        return refused_input(error)
 
     app.add_exception_handler(InputError, refuse)
     app.add_exception_handler(PlatformError, _unavailable)
@@ -287,11 +284,6 @@ async def _deny(connection: HTTPConnection, error: Exception) -> Response | None
     if error.status == HTTPStatus.UNAUTHORIZED:
         refused.headers["www-authenticate"] = "Bearer"
     return refused
-
-
-async def _refuse(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, InputError)
-    return refused_input(error)
 
 
 async def _unavailable(_request: Request, error: Exception) -> Response:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -85,6 +85,4 @@ def _by_status(name: str, documentation: str, statuses: Iterable[str]) -> Metric
 
 def exposition(runtime: Runtime) -> bytes:
     """Return everything that there is to scrape."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(RuntimeCollector(runtime))
-    return generate_latest(registry)
+    return generate_latest(RuntimeCollector(runtime))

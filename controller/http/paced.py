@@ -132,10 +132,6 @@ class PacedConnection(asyncio.Transport, asyncio.Protocol):
         self._paused = False
         self._go_on()
 
-    def is_reading(self) -> bool:
-        """Say whether the protocol wants to be given more."""
-        return not self._paused
-
     def close(self) -> None:
         """Close when the peer has taken what was written, or has not for too long."""
         # After a second call TLS takes the connection for ended: nothing more could be asked of it.
@@ -154,10 +150,6 @@ class PacedConnection(asyncio.Transport, asyncio.Protocol):
     def write(self, data: Any) -> None:
         """Send."""
         self._transport.write(data)
-
-    def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait to be sent."""
-        return self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return what is known of the connection."""

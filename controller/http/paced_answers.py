@@ -6,8 +6,7 @@ However many read, a turn takes no longer: they wait for each other.
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 from fastapi.responses import Response, StreamingResponse
 
@@ -62,7 +61,7 @@ def _parts(value: object) -> Iterator[str]:
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """Yield JSON in pieces: what is worked out one by one, whatever else is next to each other at once."""
+    """Yield JSON in pieces: what is worked out one by one, in an object behind all else, which is one piece."""
     if isinstance(value, Iterator):
         opening = "["
         for item in value:
@@ -71,32 +70,21 @@ def _pieces(value: object) -> Iterator[str]:
             opening = ","
         yield "[]" if opening == "[" else "]"
     elif isinstance(value, Entries):
-        opening = "{"
-        for name, item in value.entries:
-            yield f"{opening}{json.dumps(name)}:"
-            yield from _pieces(item)
-            opening = ","
-        yield "{}" if opening == "{" else "}"
+        yield from _entries("{", value.entries)
     elif isinstance(value, dict) and any(isinstance(item, Iterator | Entries) for item in value.values()):
-        yield from _pieces_of_object(value)
+        parts = {name: item for name, item in value.items() if isinstance(item, Iterator | Entries)}
+        rest = _json({name: item for name, item in value.items() if name not in parts})[:-1]
+        yield from _entries(rest if rest == "{" else f"{rest},", parts.items())
     else:
         yield _json(value)
 
 
-def _pieces_of_object(value: dict[str, Any]) -> Iterator[str]:
-    opening = "{"
-    plain: dict[str, Any] = {}
-    for name, item in value.items():
-        if not isinstance(item, Iterator | Entries):
-            plain[name] = item
-            continue
-        if plain:
-            yield f"{opening}{_json(plain)[1:-1]}"
-            opening, plain = ",", {}
+def _entries(opening: str, entries: Iterable[tuple[str, object]]) -> Iterator[str]:
+    for name, item in entries:
         yield f"{opening}{json.dumps(name)}:"
         yield from _pieces(item)
         opening = ","
-    yield f"{opening}{_json(plain)[1:]}" if plain else "}"
+    yield "{}" if opening == "{" else "}"
 
 
 def _json(value: object) -> str:

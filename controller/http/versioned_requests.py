@@ -4,7 +4,7 @@ A request without a version is served as it is: people and other programs send n
 serves it, as its peer is told why over the WebSocket itself.
 """
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from beamer.errors import InputError
@@ -12,7 +12,6 @@ from beamer.protocol_version import HEADER, PeerProtocol, check_version, format_
 from controller.http.errors import refused_input
 from controller.limits import Limits
 
-_NAME = HEADER.lower().encode("ascii")
 _BEGINNINGS = ("http.response.start", "websocket.accept")
 
 
@@ -45,5 +44,5 @@ class VersionedRequests:
 
 def protocol_of(scope: Scope) -> PeerProtocol | None:
     """Return what a request's header says, None where it has none. Raises `InputError`."""
-    texts = [value for name, value in scope["headers"] if name == _NAME]
-    return parse_header(texts[0].decode("latin-1")) if texts else None
+    text = Headers(scope=scope).get(HEADER)
+    return None if text is None else parse_header(text)

@@ -37,12 +37,9 @@ def read_credentials(cert: Path | None, key: Path | None, ca: Path | None, token
     tokens = None if token_key is None else read_key(token_key, "--token-key")
     if cert is None and key is None and ca is None:
         return Credentials(tokens=tokens)
-    for option, path in (("--tls-cert", cert), ("--tls-key", key), ("--tls-ca", ca)):
-        if path is None:
-            raise InputError(option, None, f"a file: {_TLS_OPTIONS} belong together")
-    assert cert is not None
-    assert key is not None
-    assert ca is not None
+    if cert is None or key is None or ca is None:
+        missing = "--tls-cert" if cert is None else "--tls-key" if key is None else "--tls-ca"
+        raise InputError(missing, None, f"a file: {_TLS_OPTIONS} belong together")
     http, switches = (mutual_tls(ssl.Purpose.CLIENT_AUTH, cert, key, ca) for _ in range(2))
     http.verify_mode = ssl.CERT_OPTIONAL  # Trainers come with tokens; agents are asked for a certificate later.
     return Credentials(http, switches, tokens)

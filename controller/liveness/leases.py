@@ -176,12 +176,10 @@ class Leases:
             held: seq for held, seq in self._attached.items() if not is_over(trial_key(held.lease.study, held.lease.trial))
         }
 
-    def holds(self, trial: TrialRecord) -> bool:
-        """Say whether a worker of a trial held a lease when `due` was asked last."""
-        attempt = trial.attempt
-        if not self._held or attempt is None:
-            return False
-        return any((trial.key, worker.rank) in self._held for worker in attempt.workers)
+    @property
+    def held(self) -> frozenset[str]:
+        """The keys of trials of which a worker held a lease when `due` was asked last."""
+        return frozenset(key for key, _ in self._held)
 
     def unattached(self, tracker: Tracker) -> list[Unattached]:
         """Return the processes that agents do not mark, and those whose leases attach nothing.

@@ -107,8 +107,7 @@ class Watch:
         try:
             for event in self._leases.due(self._tracker, now):
                 self._take(event, refused)
-            held = frozenset(trial.key for trial in self._tracker.running if self._leases.holds(trial))
-            for silence in self._silence.due(self._tracker, now, held):
+            for silence in self._silence.due(self._tracker, now, self._leases.held):
                 self._take(silence, refused)
         except PlatformError as error:
             self._log_limited.error("the journal does not take what has ended", None, reason=str(error))

@@ -13,12 +13,15 @@ import structlog
 
 from beamer.log_limit import LogLimit
 from beamer.network.protocol import Assignment
+from beamer.studies.journal.batches import Batches
+from controller.agents.hub import AgentHub
 from controller.event_loop.wake_timer import WakeTimer
 from controller.limited_log import LINES_AN_HOUR, LimitedLog
 from controller.network.installation import Installation
 from controller.network.targets import Targets
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
+from controller.openflow.terms import Terms
 
 SWITCH_WAIT_S = 2.0  # Assignments wait at most so long for switches to acknowledge their rules.
 
@@ -27,6 +30,9 @@ log = structlog.get_logger("beamer-controller")
 
 class Switches(Protocol):
     """What installs rules on switches; `SwitchDriver` is the live one."""
+
+    def lead(self, on_event: Callable[[SwitchEvent], None], terms: Terms) -> None:
+        """Have the next `start` take switches over. on_event: called on the loop. terms: this leadership's."""
 
     async def start(self) -> None:
         """Listen for switches."""
@@ -41,13 +47,6 @@ class Switches(Protocol):
         """Return what has been counted per job, host pair and class."""
 
 
-class Agents(Protocol):
-    """What sends assignments; `AgentHub` is the live one."""
-
-    def send(self, agent: str, assignment: Assignment) -> None:
-        """Send an assignment to an agent, as soon as it is connected."""
-
-
 @dataclass(frozen=True)
 class GenerationTargets:
     """The targets of one generation."""
@@ -59,8 +58,7 @@ class GenerationTargets:
 class Delivery:
     """Deliver generations to switches and agents, and know which is in force where.
 
-    installation: keeps what is acknowledged. targets: in force at its generation. make_switches: returns what installs rules,
-    given the callback for switches' events. when_durable: calls back when all that was recorded so far is durable. clock: Unix
+    installation: keeps what is acknowledged. targets: in force at its generation. batches: write the journal. clock: Unix
     seconds.
     """
 
@@ -68,25 +66,26 @@ class Delivery:
         self,
         installation: Installation,
         targets: Targets,
-        agents: Agents,
-        make_switches: Callable[[Callable[[SwitchEvent], None]], Switches],
-        when_durable: Callable[[Callable[[], None]], None],
+        agents: AgentHub,
+        switches: Switches,
+        batches: Batches,
         clock: Callable[[], float],
     ) -> None:
         self.installation = installation
         self.targets = targets
         self._agents = agents
-        self._when_durable = when_durable
+        self.switches = switches
+        self._batches = batches
         self._clock = clock
         self._log_limit, self._limited = LogLimit(LINES_AN_HOUR, 3600.0), LimitedLog()
         self._sent = GenerationTargets(installation.generation, targets)
         self._pending: deque[GenerationTargets] = deque()
         self._durable = installation.generation
         self._switch_wait = WakeTimer(self._stop_waiting_for_switches)
-        self.switches = make_switches(self._on_switch_event)
 
     async def start(self) -> None:
         """Have switches hold what is wanted, and listen for them."""
+        self.switches.lead(self._on_switch_event, self._batches)
         # Rules are installed before any switch can connect, or the first one would be asked to drop rules that still hold.
         self.switches.install(self.installation.generation, self.targets.rules)
         await self.switches.start()
@@ -112,7 +111,7 @@ class Delivery:
                 self.switches.install(generation, rules)
             self._send(self.installation.on_switches)
 
-        self._when_durable(carry_out)
+        self._batches.then(carry_out)
 
     def assignment(self, agent: str) -> Assignment:
         """Return the latest assignment that an agent may have."""

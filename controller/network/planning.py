@@ -7,12 +7,11 @@ What ends or moves while a decision is made has no part in it: it calls for the 
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from beamer.daemon_thread import DaemonThread
-from beamer.decision.core import DecisionCore, Proposal, seeded
+from beamer.decision.core import DecisionCore, seeded
 from beamer.errors import PlatformError
 from beamer.network.decide import check_plan, decide
 from beamer.network.events import PlanChanged, Planned
@@ -29,7 +28,7 @@ from controller.journal.replay import Recovered
 from controller.limited_log import LimitedLog
 from controller.network.delivery import Delivery
 from controller.network.installation import LATENCY_SAMPLES
-from controller.network.quarantine import Quarantine
+from controller.network.quarantine import Decided, Quarantine
 from controller.network.targets import TargetBuilder
 from controller.settings import ControllerSettings
 
@@ -37,31 +36,6 @@ COALESCE_S = 0.002  # events of one burst make one decision
 RETRY_S = 1.0  # A decision is made again so long after the journal could not be written.
 
 _UNKNOWN = object()  # This object is equal to no state.
-
-
-@dataclass(frozen=True)
-class _Made:
-    """A decision or a failure to make one.
-
-    asked: the jobs that it is about. attempts: the same by job as their starts, where there is one. events: that call for a
-    decision, as many as it knows of. state: how what the policy remembers differs from what was journaled last.
-    """
-
-    proposal: Proposal[Any, Plan]
-    asked: frozenset[str] = frozenset()
-    attempts: Mapping[str, float] = field(default_factory=dict)
-    events: int = 0
-    state: Any = None
-
-    @property
-    def failed(self) -> bool:
-        """Whether it could not be made."""
-        return self.proposal.failed
-
-    @property
-    def error(self) -> str:
-        """Why not."""
-        return self.proposal.error
 
 
 def plan_in_force(last: Planned | None, queues: int) -> Plan:
@@ -140,7 +114,7 @@ class Planner:
         async with self._busy:
             awaited, self._awaited = self._awaited, []
             made = await self.quarantine.propose()
-            if await self._install(made) and not made.failed:
+            if await self._install(made) and not made.proposal.failed:
                 del self._caused_at_s[: made.events]
         for decided in awaited:
             if not decided.done():  # A future is done if its caller has given up waiting.
@@ -163,10 +137,10 @@ class Planner:
         async with self._busy:
             began_s = asyncio.get_running_loop().time()
             standing = self._core.standing(self.plan)
-            await self._install(_Made(standing, state=self._state_difference(self._network.decision, standing.plain_state)))
+            await self._install(Decided(standing, state=self._state_difference(self._network.decision, standing.plain_state)))
             return asyncio.get_running_loop().time() - began_s
 
-    async def _propose(self, without: frozenset[str], among: frozenset[str] | None) -> _Made:
+    async def _propose(self, without: frozenset[str], among: frozenset[str] | None) -> Decided:
         """Return what the policy decides on all jobs that run, or on those among some, but the quarantined ones."""
         await self._turns.do(self._network.prepare(self._tracker))
         running = frozenset(trial.key for trial in self._tracker.running)
@@ -175,17 +149,17 @@ class Planner:
         events, generation = len(self._caused_at_s), self._delivery.installation.generation + 1
         now, last = self._clock(), self._network.decision
 
-        def propose() -> _Made:
+        def propose() -> Decided:
             proposal = self._core.propose(view.snapshot, self.plan, now, generation)
             attempts = view.jobs.attempts if view.jobs is not None and not proposal.failed else {}
-            return _Made(proposal, running - without, attempts, events, self._state_difference(last, proposal.plain_state))
+            return Decided(proposal, running - without, attempts, events, self._state_difference(last, proposal.plain_state))
 
         made = await self._thread.do(propose)
         if view.jobs is not None:
             view.jobs.keep()
         return made
 
-    async def _install(self, made: _Made) -> bool:
+    async def _install(self, made: Decided) -> bool:
         """Journal what is new under a new generation and deliver it; return whether it was journaled."""
         self._renewing.cancel()
         proposal, delivery = made.proposal, self._delivery

@@ -8,10 +8,12 @@ what is not registered. The search, `culprits`, is pure: a generator of question
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any
 
+from beamer.decision.core import Proposal
 from beamer.errors import shortened
 from beamer.network.estimates import ProfileEstimates
+from beamer.network.plan import Plan
 from beamer.studies.records import TrialRecord
 from beamer.studies.tracker import Tracker
 from controller.limited_log import LimitedLog
@@ -22,23 +24,19 @@ MAX_TRIES = 64
 Group = tuple[str, ...]
 
 
-class DecisionOutcome(Protocol):
-    """A decision, or a failure to make one."""
+@dataclass(frozen=True)
+class Decided:
+    """A decision, or a failure to make one.
 
-    @property
-    def failed(self) -> bool:
-        """Whether it could not be made."""
+    asked: the jobs that it is about. attempts: the same by job as their starts, where there is one. events: that call for a
+    decision, as many as it knows of. state: how what the policy remembers differs from what was journaled last.
+    """
 
-    @property
-    def error(self) -> str:
-        """Why not."""
-
-    @property
-    def asked(self) -> AbstractSet[str]:
-        """The jobs that it is about."""
-
-
-P = TypeVar("P", bound=DecisionOutcome)
+    proposal: Proposal[Any, Plan]
+    asked: frozenset[str] = frozenset()
+    attempts: Mapping[str, float] = field(default_factory=dict)
+    events: int = 0
+    state: Any = None
 
 
 Search = Generator[frozenset[str], bool, frozenset[str] | None]
@@ -63,14 +61,14 @@ class _Questions:
         return not planned
 
 
-def culprits(studies: Sequence[Group], tries: int = MAX_TRIES) -> Search:
-    """Search for jobs without which all others can be planned; none where no such are found in so many tries.
+def culprits(studies: Sequence[Group]) -> Search:
+    """Search for jobs without which all others can be planned; none where no such are found in `MAX_TRIES`.
 
     studies: the jobs of each, in order of their start. Studies are halved until those that fail are found, then their jobs:
     about 2 log2(n) tries for each. Of two halves that only fail together the later one is taken, and what the tries do not
     suffice for is taken as a whole.
     """
-    questions = _Questions(tries - 1)  # The last try confirms the result.
+    questions = _Questions(MAX_TRIES - 1)  # The last try confirms the result.
     found: set[str] = set()
     if not (yield from questions.fail(studies)):
         return None
@@ -94,7 +92,7 @@ def _failing(groups: Sequence[Group], questions: _Questions) -> Generator[frozen
     return found or list(groups[len(groups) // 2 :])
 
 
-class Quarantine(Generic[P]):
+class Quarantine:
     """Plan without the jobs that no decision can be made with, and remember which these are, why, and as what they failed.
 
     propose: asks for a decision without some jobs, and among some. A job is released when it is not what it was. A search takes
@@ -103,7 +101,7 @@ class Quarantine(Generic[P]):
 
     def __init__(
         self,
-        propose: Callable[[frozenset[str], frozenset[str] | None], Awaitable[P]],
+        propose: Callable[[frozenset[str], frozenset[str] | None], Awaitable[Decided]],
         tracker: Tracker,
         profiles: ProfileEstimates,
     ) -> None:
@@ -125,24 +123,24 @@ class Quarantine(Generic[P]):
         """Whether `search` is to be called."""
         return self._search is not None
 
-    async def propose(self) -> P:
+    async def propose(self) -> Decided:
         """Return a decision with all jobs but the quarantined ones; a failed one begins a search for others."""
         running = {trial.key: trial for trial in self._tracker.running}
         self._jobs = {
             key: known for key, known in self._jobs.items() if key in running and self._signature(running[key]) == known[0]
         }
-        proposal = await self._propose(frozenset(self._jobs), None)
-        asked = proposal.asked
-        if not proposal.failed:
+        made = await self._propose(frozenset(self._jobs), None)
+        asked = made.asked
+        if not made.proposal.failed:
             self._search = None
         elif self._search is None and asked != self._hopeless:
             by_study: dict[str, list[str]] = {}
             for trial in self._tracker.running:
                 if trial.key in asked:
                     by_study.setdefault(trial.study, []).append(trial.key)
-            self._search = _Searched(culprits([tuple(jobs) for jobs in by_study.values()]), asked, proposal.error)
+            self._search = _Searched(culprits([tuple(jobs) for jobs in by_study.values()]), asked, made.proposal.error)
             self._go_on(None)
-        return proposal
+        return made
 
     async def search(self) -> None:
         """Ask once more; at the search's end, quarantine what it has found: then a decision is to be asked for again."""
@@ -150,8 +148,8 @@ class Quarantine(Generic[P]):
         if search is None:
             return
         tried = await self._propose(frozenset(), search.question)
-        search.errors[search.question] = tried.error
-        self._go_on(not tried.failed)
+        search.errors[search.question] = tried.proposal.error
+        self._go_on(not tried.proposal.failed)
 
     def _go_on(self, answer: bool | None) -> None:
         search = self._search

@@ -24,11 +24,6 @@ SenderRates = Callable[[TrialRecord], Mapping[str, float]]
 """(trial) -> bit/s by host, as `NetworkLedger.sender_bps`."""
 
 
-def no_rates(trial: TrialRecord) -> Mapping[str, float]:
-    """Return no sender: where no plan has caps."""
-    return {}
-
-
 @dataclass(frozen=True)
 class Targets:
     """Everything to install.
@@ -73,7 +68,7 @@ class TargetBuilder:
         self._targets = Targets((), {})
 
     def build(
-        self, running: Sequence[TrialRecord], seen: ObservedConnections, plan: Plan, sender_bps: SenderRates = no_rates
+        self, running: Sequence[TrialRecord], seen: ObservedConnections, plan: Plan, sender_bps: SenderRates
     ) -> Work[Targets]:
         """Return what `plan` means for the trials that run; to be done to its end, one after the other.
 

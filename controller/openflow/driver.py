@@ -2,9 +2,7 @@
 
 import asyncio
 import ssl
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -13,7 +11,7 @@ from beamer.errors import InputError, PlatformError, first_of
 from beamer.log_limit import VariedLogLimit
 from beamer.network.fabric import Fabric
 from controller.event_loop.time_slices import TimeSlices
-from controller.identity.certificates import PeerCertificate, require_mutual, switch_of
+from controller.identity.certificates import require_mutual, switch_of
 from controller.limited_log import LimitedLog
 from controller.openflow.channel import (
     HANDSHAKE_S,
@@ -29,7 +27,7 @@ from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent,
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot, static_rules
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
-from controller.openflow.terms import FixedTerm, Terms
+from controller.openflow.terms import Terms
 
 UNSERVED = 32  # So many connections beyond the fabric's own may have an unknown peer: few, as each may hold 128 kB unread.
 ALIVE_S = 2.0  # A switch has so long to answer when another connection claims to be it; a busy one takes tenths of a second.
@@ -44,32 +42,16 @@ HOST_RULES = 8 * 128 * (2 + 3)
 log = structlog.get_logger("beamer-controller")
 
 
-@dataclass(frozen=True)
-class ServedSwitch:
-    """The one connection to a switch. session: that keeps it at its target, None while this controller follows."""
-
-    task: asyncio.Task[None]
-    channel: Channel
-    session: SwitchSession | None = None
-
-
-@dataclass(frozen=True)
-class Leadership:
-    """What a controller needs to lead. on_event, terms: as of `SwitchDriver.lead`."""
-
-    on_event: Callable[[SwitchEvent], None]
-    terms: Terms
-
-
 class SwitchDriver:
     """All switches of a fabric; every method runs on one asyncio loop.
 
-    host, port: where switches connect; port 0 takes a free one, see `address`. on_event, terms: as of `lead`; None: this
-    controller follows another one. It keeps switches connected and as they are, so that none has to connect when it leads:
-    Open vSwitch pauses for up to 8 s between attempts (3.1 heeds `max_backoff` on established connections alone).
-    tls: how switches connect, in plain text if there is none; it has to ask for certificates. datapath_of: the datapath id
-    that a peer's certificate is for, an `InputError` if none. serve_again_s: least time between the beginnings of two sessions
-    of a switch. Raises `InputError` if `tls` lets anybody in.
+    host, port: where switches connect; port 0 takes a free one, see `address`. tls: how switches connect, in plain text if
+    there is none; it has to ask for certificates. serve_again_s: least time between the beginnings of two sessions of a switch.
+    Raises `InputError` if `tls` lets anybody in.
+
+    Before `lead` this controller follows another one. It keeps switches connected and as they are, so that none has to connect
+    when it leads: Open vSwitch pauses for up to 8 s between attempts (3.1 heeds `max_backoff` on established connections
+    alone).
     Until the first `install` a switch is left as it is found; after `stop` it keeps forwarding by the rules it has.
     """
 
@@ -78,23 +60,17 @@ class SwitchDriver:
         fabric: Fabric,
         host: str,
         port: int,
-        on_event: Callable[[SwitchEvent], None] | None = None,
-        clock: Callable[[], float] = time.time,
         *,
-        terms: Terms = FixedTerm(),  # noqa: B008  # It has no state.
         tls: ssl.SSLContext | None = None,
-        datapath_of: Callable[[PeerCertificate | None], int] = switch_of,
         serve_again_s: float = SERVE_AGAIN_S,
     ) -> None:
         if tls is not None:
             require_mutual(tls)
         self._tls = tls
-        self._datapath_of = datapath_of
         self._fabric = fabric
         self._listen_on = host, port
-        self._lead = None if on_event is None else Leadership(on_event, terms)
+        self._lead: tuple[Callable[[SwitchEvent], None], Terms] | None = None  # As of `lead`.
         self._leading = asyncio.Event()
-        self._clock = clock
         self._turns = TimeSlices()
         self._book = RuleBook(fabric)
         self._rules: dict[str, dict[Slot, Rule]] = {
@@ -105,7 +81,8 @@ class SwitchDriver:
         self._name_of = {switch.dpid: switch.name for switch in fabric.switches}
         self._targets: dict[str, SwitchTarget] = {}
         self._final = {switch.name: FlowCounts() for switch in fabric.switches}
-        self._served: dict[str, ServedSwitch] = {}
+        self._served: dict[str, Channel] = {}  # The one connection to each switch.
+        self._sessions: dict[str, SwitchSession] = {}  # Each keeps a switch at its target; none while this controller follows.
         self._contention = {switch.name: Contention(switch.name, serve_again_s, ALIVE_S) for switch in fabric.switches}
         self._connections: set[asyncio.Task[None]] = set()
         # Connections that are not served yet, oldest first, with their addresses.
@@ -123,17 +100,12 @@ class SwitchDriver:
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
 
-    @property
-    def connected(self) -> frozenset[str]:
-        """The switches that are connected, whether this controller leads or follows."""
-        return frozenset(self._served)
-
     def lead(self, on_event: Callable[[SwitchEvent], None], terms: Terms) -> None:
         """Have the next `start` take switches over from the controller that led before.
 
         on_event: called on the loop. terms: this leadership's; switches refuse those of earlier ones.
         """
-        self._lead = Leadership(on_event, terms)
+        self._lead = on_event, terms
 
     async def start(self) -> None:
         """Listen for switches, if it does not already, and serve them if it leads.
@@ -192,7 +164,7 @@ class SwitchDriver:
                             rules.pop(slot, None)
                     self._targets[name] = SwitchTarget(generation, rules, meters[name])
                     self._bound_answers(name)
-                    if session := self._session(name):
+                    if session := self._sessions.get(name):
                         session.set_target(self._targets[name], change[name])
         finally:
             self._working = None
@@ -202,7 +174,7 @@ class SwitchDriver:
         found: list[PairCount] = []
         for name, final in self._final.items():
             live = FlowCounts()
-            if session := self._session(name):
+            if session := self._sessions.get(name):
                 try:
                     live, final = await session.count()
                 except (ChannelError, RefusedError) as error:
@@ -210,9 +182,6 @@ class SwitchDriver:
             found += self._pair_counts(name, live, final=False)
             found += self._pair_counts(name, final, final=True)
         return tuple(found)
-
-    def _session(self, switch: str) -> SwitchSession | None:
-        return self._served[switch].session if switch in self._served else None
 
     def _pair_counts(self, switch: str, counts: FlowCounts, *, final: bool) -> Iterator[PairCount]:
         hosts = self._fabric.hosts
@@ -274,7 +243,7 @@ class SwitchDriver:
         """
         if self._tls is not None:
             try:
-                allowed = self._datapath_of(writer.get_extra_info("peercert"))
+                allowed = switch_of(writer.get_extra_info("peercert"))
             except InputError as error:
                 raise CertificateError(f"{dpid:016x}: {error}") from error
             if allowed != dpid:
@@ -292,28 +261,27 @@ class SwitchDriver:
 
     async def _serve_in_turn(self, name: str, channel: Channel, task: asyncio.Task[None]) -> None:
         async with self._contention[name].turn(channel, task):
-            self._served[name] = ServedSwitch(task, channel)
+            self._served[name] = channel
             self._bound_answers(name)
             try:
                 await self._keep_at_target(name, channel)
             finally:
                 del self._served[name]
+                self._sessions.pop(name, None)
 
     def _bound_answers(self, name: str) -> None:
         """Bound what a switch may answer, if it is served: never below what it is given, whatever a site's limits are."""
         if served := self._served.get(name):
-            served.channel.most_entries = max(self._most_entries[name], 2 * len(self._rules[name]))
+            served.most_entries = max(self._most_entries[name], 2 * len(self._rules[name]))
 
     async def _keep_at_target(self, name: str, channel: Channel) -> None:
         """Keep a switch at its target from the moment on when this controller leads."""
         await self._leading.wait()
         assert self._lead is not None
-        on_event, terms = self._lead.on_event, self._lead.terms
+        on_event, terms = self._lead
         outdo = partial(self._outdo, name, terms)
-        session = SwitchSession(
-            name, channel, self._final[name], on_event, self._clock, terms.term, outdo, self._turns, self._limited
-        )
-        self._served[name] = replace(self._served[name], session=session)
+        session = SwitchSession(name, channel, self._final[name], on_event, terms.term, outdo, self._turns, self._limited)
+        self._sessions[name] = session
         if name in self._targets:
             session.set_target(self._targets[name], ())
         on_event(SwitchConnected(name))

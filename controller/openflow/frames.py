@@ -146,20 +146,15 @@ def readable(frame: bytes, checked_before: Container[bytes] = ()) -> bytes | Non
     return bytes(checked) if check(checked, checked_before) else None
 
 
-def _any(frame: bytearray, _: Container[bytes]) -> bool:
-    return True
+def _exactly(size: int, what: str) -> Callable[[bytearray, Container[bytes]], bool]:
+    """Return what checks a message of a fixed size."""
 
+    def check(frame: bytearray, _: Container[bytes]) -> bool:
+        if len(frame) != size:
+            raise FrameError(f"{what} of {len(frame)} bytes, expected {size}")
+        return True
 
-def _barrier_reply(frame: bytearray, _: Container[bytes]) -> bool:
-    return _exactly(frame, HEADER, "a barrier reply")
-
-
-def _role_reply(frame: bytearray, _: Container[bytes]) -> bool:
-    return _exactly(frame, HEADER + 16, "a role reply")
-
-
-def _features_reply(frame: bytearray, _: Container[bytes]) -> bool:
-    return _exactly(frame, HEADER + 24, "a features reply")
+    return check
 
 
 def _error(frame: bytearray, _: Container[bytes]) -> bool:
@@ -292,12 +287,6 @@ def _known_size(kind: int, sizes: Mapping[int, int], offset: int, end: int, what
         raise FrameError(f"{what} of type {kind} at byte {offset}: length {end - offset}, expected {expected}")
 
 
-def _exactly(frame: bytearray, size: int, what: str) -> bool:
-    if len(frame) != size:
-        raise FrameError(f"{what} of {len(frame)} bytes, expected {size}")
-    return True
-
-
 def _at_least(frame: bytearray, size: int, what: str) -> None:
     if len(frame) < size:
         raise FrameError(f"{what} of {len(frame)} bytes, expected at least {size}")
@@ -309,11 +298,11 @@ _PARTS: Mapping[int, Callable[[bytearray, Container[bytes]], None]] = {
 }
 _CHECKS: Mapping[int, Callable[[bytearray, Container[bytes]], bool]] = {
     ofp.OFPT_ERROR: _error,
-    ofp.OFPT_ECHO_REQUEST: _any,
-    ofp.OFPT_ECHO_REPLY: _any,
-    ofp.OFPT_FEATURES_REPLY: _features_reply,
-    ofp.OFPT_BARRIER_REPLY: _barrier_reply,
-    ofp.OFPT_ROLE_REPLY: _role_reply,
+    ofp.OFPT_ECHO_REQUEST: lambda frame, _: True,
+    ofp.OFPT_ECHO_REPLY: lambda frame, _: True,
+    ofp.OFPT_FEATURES_REPLY: _exactly(HEADER + 24, "a features reply"),
+    ofp.OFPT_BARRIER_REPLY: _exactly(HEADER, "a barrier reply"),
+    ofp.OFPT_ROLE_REPLY: _exactly(HEADER + 16, "a role reply"),
     ofp.OFPT_MULTIPART_REPLY: _multipart_reply,
     ofp.OFPT_FLOW_REMOVED: _flow_removed,
 }

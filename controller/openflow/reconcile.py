@@ -20,9 +20,6 @@ class Difference:
     add: tuple[Rule, ...]
     retire: frozenset[RuleKey]
 
-    def __len__(self) -> int:
-        return len(self.add) + len(self.retire)
-
 
 def difference(present: Iterable[Rule], wanted: Iterable[Rule]) -> Difference:
     """Return the smallest change from `present` to `wanted`; a rule of equal key and other content is overwritten."""

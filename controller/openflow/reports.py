@@ -21,13 +21,12 @@ class SwitchLost:
 class SwitchInstalled:
     """A switch has answered the barrier behind a generation's rules.
 
-    changes: rules that had to be added or have lost their purpose. at_s: Unix time of the answer.
+    changes: rules that had to be added or have lost their purpose.
     """
 
     switch: str
     generation: int
     changes: int
-    at_s: float
 
 
 SwitchEvent = SwitchConnected | SwitchLost | SwitchInstalled

@@ -100,7 +100,7 @@ class RuleBook:
             of_switch[rule.slot] = rule
             if pair not in written:
                 written.add(pair)
-                _, rules = pair_rules(self._fabric, pair, job, self._meters.get((job.seq, src)))
+                rules = pair_rules(self._fabric, pair, job, self._meters.get((job.seq, src)))
                 of_switch.update((rule.slot, rule) for rule in rules)
 
     def _meter_ids(self, jobs: Sequence[JobRules]) -> dict[Sender, int]:

@@ -224,14 +224,30 @@ def connection_rule(fabric: Fabric, connection: FourTuple, pair: HostPair) -> tu
     """Return the switch at whose edge a connection's sender is, and the rule that gives its packets their pair."""
     host = fabric.hosts[pair.src].name
     edge = fabric.edge_of[host]
-    return edge, _connection(connection, pair, _port(fabric, edge, host))
+    src_ip, src_port, dst_ip, dst_port = connection
+    fields = match(
+        in_port=_port(fabric, edge, host),
+        eth_type=IPV4,
+        ip_proto=TCP,
+        ipv4_src=src_ip,
+        ipv4_dst=dst_ip,
+        tcp_src=src_port,
+        tcp_dst=dst_port,
+    )
+    return edge, _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=pair.job_seq, metadata=pair.metadata)
 
 
-def pair_rules(fabric: Fabric, pair: HostPair, job: JobRules, meter: int | None) -> tuple[str, tuple[Rule, ...]]:
-    """Return the switch at whose edge a pair's sender is, and the rules that give its packets their class and path."""
-    sender = fabric.hosts[pair.src]
-    rules = _pair(pair, job.klass, job.plane % fabric.planes, meter, acknowledges=sender.agent is not None)
-    return fabric.edge_of[sender.name], tuple(rules)
+def pair_rules(fabric: Fabric, pair: HostPair, job: JobRules, meter: int | None) -> Iterable[Rule]:
+    """Yield the rules that give a pair's packets their class and path, at the switch at whose edge their sender is."""
+    klass = job.klass
+    bands = [(Band.PAIR, pair.slot[1], klass), (Band.MARKED, _marked(pair, codepoint(klass)), klass)]
+    if fabric.hosts[pair.src].agent is not None:
+        bands.append((Band.ACKNOWLEDGE, _marked(pair, ACKNOWLEDGEMENT), 0))
+    path = SetField("eth_dst", shadow(job.plane % fabric.planes, pair.dst))
+    for band, fields, given in bands:
+        actions = (SetField("ip_dscp", codepoint(given)), SetQueue(given + 1), path)
+        rule = _rule(band, fields, actions, Table.ROUTE, klass=given, job_seq=pair.job_seq)
+        yield replace(rule, idle_s=IDLE_S, hard_s=HARD_S, announced=True, meter=meter)
 
 
 def _rule(
@@ -246,30 +262,6 @@ def _rule(
 ) -> Rule:
     cookie = COOKIE_PREFIX << 48 | band.number << 40 | klass << 32 | job_seq
     return Rule(cookie, int(band.table), band.priority, fields, actions, metadata, None if goto is None else int(goto))
-
-
-def _connection(connection: FourTuple, pair: HostPair, port: int) -> Rule:
-    src_ip, src_port, dst_ip, dst_port = connection
-    fields = match(
-        in_port=port,
-        eth_type=IPV4,
-        ip_proto=TCP,
-        ipv4_src=src_ip,
-        ipv4_dst=dst_ip,
-        tcp_src=src_port,
-        tcp_dst=dst_port,
-    )
-    return _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=pair.job_seq, metadata=pair.metadata)
-
-
-def _pair(pair: HostPair, klass: int, plane: int, meter: int | None, acknowledges: bool) -> Iterable[Rule]:
-    bands = [(Band.PAIR, pair.slot[1], klass), (Band.MARKED, _marked(pair, codepoint(klass)), klass)]
-    if acknowledges:
-        bands.append((Band.ACKNOWLEDGE, _marked(pair, ACKNOWLEDGEMENT), 0))
-    for band, fields, given in bands:
-        actions = (SetField("ip_dscp", codepoint(given)), SetQueue(given + 1), SetField("eth_dst", shadow(plane, pair.dst)))
-        rule = _rule(band, fields, actions, Table.ROUTE, klass=given, job_seq=pair.job_seq)
-        yield replace(rule, idle_s=IDLE_S, hard_s=HARD_S, announced=True, meter=meter)
 
 
 def _marked(pair: HostPair, dscp: int) -> Match:

@@ -69,9 +69,9 @@ class FlowCounts:
 class SwitchSession:
     """One switch from its connecting to its loss.
 
-    final: takes the counts of removed rules. report: called with every generation that is installed. clock: Unix seconds.
-    term: of the controller's leadership: the switch obeys the latest leader alone. outdo: returns a later term than one that a
-    switch has obeyed, or raises `RefusedError`. turns: of all switches. limited: the log of what switches refuse.
+    final: takes the counts of removed rules. report: called with every generation that is installed. term: of the controller's
+    leadership: the switch obeys the latest leader alone. outdo: returns a later term than one that a switch has obeyed, or
+    raises `RefusedError`. turns: of all switches. limited: the log of what switches refuse.
     """
 
     def __init__(
@@ -80,7 +80,6 @@ class SwitchSession:
         channel: Channel,
         final: FlowCounts,
         report: Callable[[SwitchEvent], None],
-        clock: Callable[[], float],
         term: int,
         outdo: Callable[[int], Awaitable[int]],
         turns: TimeSlices,
@@ -94,7 +93,6 @@ class SwitchSession:
         self._channel = channel
         self._final = final
         self._report = report
-        self._clock = clock
         self._target: SwitchTarget | None = None
         self._installed: int | None = None
         self._held = HeldRules()
@@ -169,7 +167,7 @@ class SwitchSession:
             self._audit_at = now + RETRY_S
         elif target.generation != self._installed:
             self._installed = target.generation
-            self._report(SwitchInstalled(self._switch, target.generation, len(change), self._clock()))
+            self._report(SwitchInstalled(self._switch, target.generation, len(change)))
         due = await self._unused([key for key, retired in self._held.retired.items() if retired.due <= now], now)
         # A rule may have become wanted again while counters were read: compare once more before removing.
         if due and not self._wake.is_set():
@@ -204,7 +202,8 @@ class SwitchSession:
             await self._channel.drained()
             await self._turns.granted(place)
             self._ask(
-                (wire.meter_change if meter.id in self._meters else wire.meter_addition)(datapath, meter) for meter in batch
+                wire.meter_change(datapath, meter, ofp.OFPMC_MODIFY if meter.id in self._meters else ofp.OFPMC_ADD)
+                for meter in batch
             )
         await self._channel.request(wire.barrier(datapath))
         self._meters = await self._read_meters()
@@ -225,7 +224,7 @@ class SwitchSession:
         unwanted = self._meters.keys() - {meter.id for meter in wanted}
         in_use = {rule.meter for rule in self._held} if unwanted else set()
         unused = [self._meters.pop(number) for number in sorted(unwanted - in_use)]
-        await self._send(partial(wire.meter_removal, self._channel.datapath), unused)
+        await self._send(partial(wire.meter_change, self._channel.datapath, command=ofp.OFPMC_DELETE), unused)
         if unused:
             await self._channel.request(wire.barrier(self._channel.datapath))
 

@@ -13,8 +13,6 @@ than its own, is refused by the journal, and ends.
 
 from typing import Protocol
 
-from beamer.errors import PlatformError
-
 
 class Terms(Protocol):
     """The term of this controller's leadership."""
@@ -28,13 +26,3 @@ class Terms(Protocol):
 
         Raises `PlatformError` where it leads no more, or cannot know, and `InputError` for a number that no term can be.
         """
-
-
-class FixedTerm:
-    """The term of a controller without a journal."""
-
-    term = 1
-
-    async def raise_term(self, least: int) -> int:
-        """Refuse."""
-        raise PlatformError("there is no journal that says who leads", "give one")

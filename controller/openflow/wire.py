@@ -57,19 +57,13 @@ def role_query(datapath: Any) -> Any:
     return parser.OFPRoleRequest(datapath, ofp.OFPCR_ROLE_NOCHANGE, 0)
 
 
-def meter_addition(datapath: Any, meter: RateMeter) -> Any:
-    """Return the message that adds `meter`."""
-    return _meter_mod(datapath, meter, ofp.OFPMC_ADD)
+def meter_change(datapath: Any, meter: RateMeter, command: int) -> Any:
+    """Return the message that adds, modifies or deletes `meter`, with the last every rule that refers to it.
 
-
-def meter_change(datapath: Any, meter: RateMeter) -> Any:
-    """Return the message that gives the meter of this id another rate and burst."""
-    return _meter_mod(datapath, meter, ofp.OFPMC_MODIFY)
-
-
-def meter_removal(datapath: Any, meter: RateMeter) -> Any:
-    """Return the message that deletes the meter of this id, and with it every rule that refers to it."""
-    return _meter_mod(datapath, meter, ofp.OFPMC_DELETE)
+    command: `OFPMC_ADD`, `OFPMC_MODIFY` or `OFPMC_DELETE`.
+    """
+    bands = [] if command == ofp.OFPMC_DELETE else [parser.OFPMeterBandDrop(meter.rate_kbps, meter.burst_kbit)]
+    return parser.OFPMeterMod(datapath, command, METER_FLAGS, meter.id, bands)
 
 
 def meters_request(datapath: Any) -> Any:
@@ -150,11 +144,6 @@ def removed(message: Any) -> Rule | None:
 def match_of(fields: Any) -> Match:
     """Return os-ken's match in canonical form."""
     return tuple(sorted(fields.items()))
-
-
-def _meter_mod(datapath: Any, meter: RateMeter, command: int) -> Any:
-    bands = [] if command == ofp.OFPMC_DELETE else [parser.OFPMeterBandDrop(meter.rate_kbps, meter.burst_kbit)]
-    return parser.OFPMeterMod(datapath, command, METER_FLAGS, meter.id, bands)
 
 
 def _flow_mod(datapath: Any, rule: Rule, command: int) -> Any:

@@ -19,7 +19,6 @@ from typing import Any
 
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import two_spines
-from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from eval.fuzz.findings import Findings
@@ -38,7 +37,7 @@ from tests.support.openflow_samples import (
     match,
     multipart,
 )
-from tests.support.openflow_switch import FakeSwitch, MeterMod, desired_rules
+from tests.support.openflow_switch import FakeSwitch, MeterMod, desired_rules, leading_driver
 
 FABRIC = two_spines()
 GOOD, FREE, UNKNOWN = 1, 2, 0xBAD  # datapath ids: of the good switch, of one that nobody else is, of none of the fabric
@@ -66,7 +65,7 @@ class DriverThread:
         self.probe = TurnProbe()
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(lambda _, context: self.faults.append(repr(context.get("exception") or context)))
-        self._driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, serve_again_s=0)
+        self._driver = leading_driver(fabric, self.events.append, serve_again_s=0)
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> "DriverThread":

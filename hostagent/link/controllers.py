@@ -29,8 +29,6 @@ _CONNECT_S = 5.0
 _CLOSE_S = 1.0  # The other side has so long for its part in closing.
 _PING_EVERY_S, _PING_ANSWER_S = 5.0, 15.0
 
-log = logging.getLogger("beamer.hostagent")
-
 
 class Rotation:
     """Whose turn it is among the controllers' URLs, and when. Pure."""
@@ -101,9 +99,8 @@ class ControllerLink:
         self._path = f"v1/agents/{name}"
         self._tls = tls
         self._rotation = Rotation(urls, random)
-        self._urls = tuple(urls)
         self._reasons: dict[str, str] = {}
-        self._limited_log = RateLimitedLog(log)
+        self._limited_log = RateLimitedLog()
 
     async def stay_connected(self, exchange: Callable[[ControllerConnection], Awaitable[None]]) -> None:
         """Connect, let `exchange` talk until it returns or fails, and connect again, until cancelled."""

@@ -18,8 +18,6 @@ from hostagent.marks.nftables import MAX_WITHOUT_DATA, WITHOUT_DATA, nft, remova
 from hostagent.queues.tree import class_id
 from hostagent.rate_limited_log import RateLimitedLog
 
-log = logging.getLogger("beamer.hostagent")
-
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")  # Other characters that an interface's name may have would be read as a command.
 _CLASS = f"{class_id(0) >> 16:x}:{class_id(0) & 0xFFFF:x}"
 
@@ -28,7 +26,7 @@ class Acknowledgements:
     """Keeps the rules of this network namespace's interfaces. Belongs to a thread inside it."""
 
     def __init__(self) -> None:
-        self._limited_log = RateLimitedLog(log)
+        self._limited_log = RateLimitedLog()
 
     def reconcile(self, interface: str) -> int:
         """Have acknowledgements leave `interface` in class 0, read that back, and return how many tables were changed for it.

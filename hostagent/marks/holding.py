@@ -17,8 +17,6 @@ from beamer.errors import PlatformError
 from hostagent.marks.nftables import WITHOUT_DATA, nft, removal, tables
 from hostagent.rate_limited_log import RateLimitedLog
 
-log = logging.getLogger("beamer.hostagent")
-
 LASTS_S = 6.0
 """For how long the kernel refuses packets after the rule was installed."""
 
@@ -47,7 +45,7 @@ class HoldRule:
     """The rule by which this network namespace refuses what is held. Belongs to a thread inside it."""
 
     def __init__(self) -> None:
-        self._limited_log = RateLimitedLog(log)
+        self._limited_log = RateLimitedLog()
         self._tried_s: float | None = None
         self._is_refusing = False
 

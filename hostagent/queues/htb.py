@@ -55,6 +55,9 @@ class Queues:
 
         The kernel is asked for an HTB of a version that does not exist. It refuses that before it changes anything, but first
         checks that asking is allowed and that there is HTB (net/sched/sch_api.c, `qdisc_create`; sch_htb.c, `htb_init`).
+
+        The u32 classifier, which ports classified by DSCP need, cannot be asked for without a tree to put it in: where it is
+        missing, the first such port's assignment is answered with that.
         """
         try:
             self._ip.tc("replace", "htb", _LOOPBACK, _UNUSED, version=_NO_VERSION)
@@ -64,14 +67,17 @@ class Queues:
 
     def index(self, interface: str) -> int:
         """Return the number that the kernel gave an interface when it was made. Raises `InputError` for an unknown one."""
-        return _index(interface)
+        try:
+            return socket.if_nametoindex(interface)
+        except OSError as error:
+            raise _unknown(interface) from error
 
     def observe(self, interface: str) -> Tree | None:
         """Return the HTB tree at the root of `interface`, None for the kernel's default.
 
         Raises `InputError` for an unknown interface or a root that is neither.
         """
-        index = _index(interface)
+        index = self.index(interface)
         with _naming(interface):
             root = next((q for q in self._ip.get_qdiscs(index=index) if q["parent"] == TC_H_ROOT), None)
             if root is None or root["handle"] == 0:
@@ -93,7 +99,7 @@ class Queues:
         changes = difference(self.observe(interface), desired)
         if not changes:
             return 0
-        index = _index(interface)
+        index = self.index(interface)
         for change in changes:
             with _naming(interface, "cls_u32" if isinstance(change.what, DscpFilter) else "sch_htb"):
                 self._apply(index, change)
@@ -105,24 +111,23 @@ class Queues:
     def counts(self, interface: str) -> dict[int, ClassCount]:
         """Return the counters of every class on `interface` by class id, in one request."""
         with _naming(interface):
-            messages: Iterable[Any] = self._ip.get_classes(index=_index(interface))
+            messages: Iterable[Any] = self._ip.get_classes(index=self.index(interface))
             return {message["handle"]: _count(message) for message in messages}
 
     def _apply(self, index: int, change: Change) -> None:
         what = change.what
-        command = {"add": "add", "change": "change", "delete": "del"}[change.verb]
         match what:
             case Root():
-                if change.verb == "delete":
+                if change.verb == "del":
                     self._ip.tc("del", index=index, root=True)
                 else:
                     self._ip.tc("add", "htb", index, ROOT, default=what.default)
             case HtbClass():
-                if change.verb == "delete":
+                if change.verb == "del":
                     self._ip.tc("del-class", index=index, handle=what.id)
                 else:
                     self._ip.tc(
-                        f"{command}-class",
+                        f"{change.verb}-class",
                         "htb",
                         index,
                         what.id,
@@ -137,14 +142,7 @@ class Queues:
             case DscpFilter():
                 key = f"{what.dscp << 2:#04x}/{_DSCP_MASK:#04x}+{_TOS_OFFSET}"
                 place = {"parent": ROOT, "prio": what.prio, "protocol": _ETH_P_IP}
-                self._ip.tc(f"{command}-filter", "u32", index, target=what.target, keys=[key], **place)
-
-
-def _index(interface: str) -> int:
-    try:
-        return socket.if_nametoindex(interface)
-    except OSError as error:
-        raise _unknown(interface) from error
+                self._ip.tc(f"{change.verb}-filter", "u32", index, target=what.target, keys=[key], **place)
 
 
 def _bytes(rate: int, burst_us: int) -> float:

@@ -76,9 +76,9 @@ class Root:
 
 @dataclass(frozen=True)
 class Change:
-    """One request to the kernel."""
+    """One request to the kernel. verb: as tc(8) has it."""
 
-    verb: Literal["add", "change", "delete"]
+    verb: Literal["add", "change", "del"]
     what: Root | HtbClass | DscpFilter
 
 
@@ -162,21 +162,21 @@ def port_tree(port: Port, queues: int, unregistered_share: float, caps: Mapping[
 def difference(observed: Tree | None, desired: Tree | None) -> tuple[Change, ...]:
     """Return the changes that turn `observed` into `desired`, in an order that the kernel takes. None: the kernel's default."""
     if desired is None:
-        return () if observed is None else (Change("delete", Root(observed.default)),)
+        return () if observed is None else (Change("del", Root(observed.default)),)
     if observed is not None and observed.default != desired.default:
-        return (Change("delete", Root(observed.default)), *difference(None, desired))
+        return (Change("del", Root(observed.default)), *difference(None, desired))
     changes: list[Change] = []
     if observed is None:
         changes.append(Change("add", Root(desired.default)))
         observed = Tree({}, {}, desired.default)
-    changes += (Change("delete", f) for prio, f in observed.filters.items() if desired.filters.get(prio) != f)
+    changes += (Change("del", f) for prio, f in observed.filters.items() if desired.filters.get(prio) != f)
     for wanted in sorted(desired.classes.values(), key=lambda c: (c.parent != ROOT, c.id)):
         found = observed.classes.get(wanted.id)
         if found is None:
             changes.append(Change("add", wanted))
         elif found != wanted:
             changes.append(Change("change", wanted))
-    changes += (Change("delete", c) for c in observed.classes.values() if c.id not in desired.classes)
+    changes += (Change("del", c) for c in observed.classes.values() if c.id not in desired.classes)
     changes += (Change("add", f) for prio, f in desired.filters.items() if observed.filters.get(prio) != f)
     return tuple(changes)
 

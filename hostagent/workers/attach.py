@@ -53,8 +53,6 @@ _CREDENTIALS = struct.Struct("iII")  # struct ucred: process id, user, group
 _EVERYBODY = 0o666
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
-log = logging.getLogger("beamer.hostagent")
-
 
 class AttachRequest(BaseModel):
     """Which worker the process says that it is. protocol: the version that it speaks."""
@@ -164,6 +162,8 @@ class _Peer:
     version: that it speaks, once it has said so. reason: why its connection ends, once something else than itself has ended it.
     """
 
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
     pid: int
     uid: int
     version: int = FIRST_VERSION
@@ -173,6 +173,11 @@ class _Peer:
     def end(self, reason: str | None = None) -> None:
         self.reason = reason
         self.ends.set()
+
+    def answer(self, answer: dict[str, object]) -> None:
+        if self.version > FIRST_VERSION:
+            answer[LINE_KEY] = PROTOCOL_VERSION
+        self.writer.write(json.dumps(answer).encode() + b"\n")
 
 
 class AttachServer:
@@ -185,7 +190,7 @@ class AttachServer:
         self._leases: dict[tuple[str, str, int], tuple[WorkerLease, _Peer]] = {}
         self._connections: Counter[int] = Counter()  # Numbers of connections, by user.
         self._most_connections = MAX_CONNECTIONS
-        self._limited_log = RateLimitedLog(log)
+        self._limited_log = RateLimitedLog()
 
     @property
     def leases(self) -> tuple[WorkerLease, ...]:
@@ -204,21 +209,19 @@ class AttachServer:
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         sock: socket.socket = writer.get_extra_info("socket")
         pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        peer = _Peer(pid, uid)
+        peer = _Peer(reader, writer, pid, uid)
         try:
-            answer = await self._attend(reader, writer, sock, peer)
-            if answer is not None:
-                _send(writer, {"error": answer}, peer)
+            error = await self._attend(peer)
+            if error is not None:
+                peer.answer({"error": error})
         except ConnectionError:
             pass
-        except Exception as error:  # noqa: BLE001  # A defect ends this connection alone.
-            self._limited_log.add("attaching", repr(error), error=error)
+        except Exception as defect:  # noqa: BLE001  # A defect ends this connection alone.
+            self._limited_log.add("attaching", repr(defect), error=defect)
         finally:
             writer.close()
 
-    async def _attend(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sock: socket.socket, peer: _Peer
-    ) -> str | None:
+    async def _attend(self, peer: _Peer) -> str | None:
         """Serve a connection until it is to be closed; return the error to close it with."""
         uid = peer.uid
         in_all, of_user = self._most_connections, self._most_connections // _FULL_USERS
@@ -226,17 +229,15 @@ class AttachServer:
             return f"too many processes are attached: at most {of_user} of a user, {in_all} in all"
         self._connections[uid] += 1
         try:
-            return await self._attend_peer(reader, writer, sock, peer)
+            return await self._attend_peer(peer)
         finally:
             self._connections[uid] -= 1
             if not self._connections[uid]:
                 del self._connections[uid]
 
-    async def _attend_peer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sock: socket.socket, peer: _Peer
-    ) -> str | None:
+    async def _attend_peer(self, peer: _Peer) -> str | None:
         try:
-            line = await _line(reader)
+            line = await _line(peer.reader)
             if not line:
                 return None
             peer.version = version_of_line(line)
@@ -249,7 +250,7 @@ class AttachServer:
             what = f"a client speaks version {request.protocol}: {', '.join(decoded.unused)} is not used"
             self._limited_log.add("newer client", what, logging.WARNING)
         try:
-            handle = _open_process(sock, peer.pid)
+            handle = _open_process(peer)
         except OSError as error:  # Too many files may be open, for example.
             return f"the agent cannot watch the process now ({error.strerror}): attach again later"
         if handle is None:
@@ -258,7 +259,7 @@ class AttachServer:
             process = self._process(peer, handle)
             if isinstance(process, str):
                 return process
-            return await self._hold(request, process, peer, handle, reader, writer)
+            return await self._hold(request, process, peer, handle)
         finally:
             os.close(handle)
 
@@ -271,15 +272,7 @@ class AttachServer:
             return "the process that connected has ended"
         return Process(peer.pid, status.start, self._proc.own_namespace, peer.uid, leased=True)
 
-    async def _hold(
-        self,
-        request: AttachRequest,
-        process: Process,
-        peer: _Peer,
-        handle: int,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> str | None:
+    async def _hold(self, request: AttachRequest, process: Process, peer: _Peer, handle: int) -> str | None:
         """Hold a lease until it ends; return the error to close the connection with."""
         key = request.study, request.trial, request.rank
         older = self._leases.get(key)
@@ -290,10 +283,10 @@ class AttachServer:
             del self._leases[key]
         self._leases[key] = WorkerLease(**request.model_dump(exclude={"protocol"}), process=process), peer
         self._changed()
-        _send(writer, {"attached": True, "agent": self._name}, peer)
+        peer.answer({"attached": True, "agent": self._name})
         loop = asyncio.get_running_loop()
         loop.add_reader(handle, peer.end)
-        silence = asyncio.create_task(_until_heard(reader, peer))
+        silence = asyncio.create_task(_until_heard(peer))
         try:
             await peer.ends.wait()
             return peer.reason
@@ -316,35 +309,30 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
         raise InputError("line", "more", f"one line of at most {MAX_LINE_BYTES} bytes") from error
 
 
-async def _until_heard(reader: asyncio.StreamReader, peer: _Peer) -> None:
+async def _until_heard(peer: _Peer) -> None:
     """End a lease when its connection is closed, or says anything more."""
     try:
-        more = await reader.read(1)
+        more = await peer.reader.read(1)
     except ConnectionError:
         more = b""
     peer.end("line: got a second one, expected nothing more" if more else None)
 
 
-def _send(writer: asyncio.StreamWriter, answer: dict[str, object], peer: _Peer) -> None:
-    if peer.version > FIRST_VERSION:
-        answer[LINE_KEY] = PROTOCOL_VERSION
-    writer.write(json.dumps(answer).encode() + b"\n")
-
-
-def _open_process(sock: socket.socket, pid: int) -> int | None:
+def _open_process(peer: _Peer) -> int | None:
     """Return a descriptor of the process at a connection's other end, None if it is not seen from here or has ended.
 
     Raises `OSError` where there is no descriptor left.
     """
-    if pid <= 0:
+    if peer.pid <= 0:
         return None
+    sock: socket.socket = peer.writer.get_extra_info("socket")
     try:
         return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
         if error.errno in _EXHAUSTED:
             raise
     try:
-        return os.pidfd_open(pid)  # The kernel is older than SO_PEERPIDFD.
+        return os.pidfd_open(peer.pid)  # The kernel is older than SO_PEERPIDFD.
     except OSError as error:
         if error.errno in _EXHAUSTED:
             raise

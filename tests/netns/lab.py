@@ -16,11 +16,11 @@ from pyroute2 import netns
 
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import two_spines
-from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rules import JobRules
-from controller.openflow.terms import FixedTerm, Terms
+from controller.openflow.terms import Terms
 from tests.support.namespaces import namespace_prefix, remove_abandoned_namespaces
+from tests.support.openflow_switch import FixedTerm, leading_driver
 
 PORT = 16653
 T = TypeVar("T")
@@ -117,11 +117,11 @@ def _connect(lab: Lab, fabric: Fabric) -> None:
 
 
 class Listener:
-    """A driver under observation. terms: as of `SwitchDriver`."""
+    """A driver under observation. terms: as of `SwitchDriver.lead`."""
 
     def __init__(self, terms: Terms = FixedTerm()) -> None:  # noqa: B008  # It has no state.
         self.events: list[SwitchEvent] = []
-        self.driver = SwitchDriver(FABRIC, "127.0.0.1", PORT, self.events.append, terms=terms)
+        self.driver = leading_driver(FABRIC, self.events.append, PORT, terms)
 
     async def __aenter__(self) -> "Listener":
         await self.driver.start()

@@ -11,13 +11,42 @@ from os_ken.ofproto import ofproto_parser, ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from beamer.errors import PlatformError
 from beamer.network.fabric import Fabric
 from controller.event_loop.time_slices import at_once
+from controller.openflow.driver import SERVE_AGAIN_S, SwitchDriver
+from controller.openflow.reports import SwitchEvent
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Output, Rule, RuleKey, SetField, SetQueue, static_rules
+from controller.openflow.terms import Terms
 from controller.openflow.wire import match_of
 
 Packet = Mapping[str, int | str]
+
+
+class FixedTerm:
+    """The term of a controller without a journal."""
+
+    term = 1
+
+    async def raise_term(self, least: int) -> int:
+        """Refuse."""
+        raise PlatformError("there is no journal that says who leads", "give one")
+
+
+def leading_driver(
+    fabric: Fabric,
+    on_event: Callable[[SwitchEvent], None],
+    port: int = 0,
+    terms: Terms = FixedTerm(),  # noqa: B008  # It has no state.
+    *,
+    tls: ssl.SSLContext | None = None,
+    serve_again_s: float = SERVE_AGAIN_S,
+) -> SwitchDriver:
+    """Return a driver on loopback that leads as soon as it is started."""
+    driver = SwitchDriver(fabric, "127.0.0.1", port, tls=tls, serve_again_s=serve_again_s)
+    driver.lead(on_event, terms)
+    return driver
 
 
 def desired_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[Rule]]:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +25,7 @@ from controller.limits import Limits
 from controller.network.delivery import Switches
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
+from controller.openflow.terms import Terms
 from controller.runtime import Runtime
 from controller.settings import ControllerSettings
 
@@ -40,11 +40,15 @@ class SwitchesInMemory:
     installed: every generation with its rules, oldest first. pairs: what `counters` returns.
     """
 
-    def __init__(self, names: Sequence[str], on_event: Callable[[SwitchEvent], None]) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
         self.acknowledging = True
         self.installed: list[tuple[int, tuple[JobRules, ...]]] = []
         self.pairs: tuple[PairCount, ...] = ()
+        self._on_event: Callable[[SwitchEvent], None] = lambda event: None
+
+    def lead(self, on_event: Callable[[SwitchEvent], None], terms: Terms) -> None:
+        """Report every event to `on_event` from now on."""
         self._on_event = on_event
 
     async def start(self) -> None:
@@ -65,7 +69,7 @@ class SwitchesInMemory:
         """Acknowledge a generation (default: the latest) on every switch."""
         generation = self.installed[-1][0] if generation is None else generation
         for name in self.names:
-            self._on_event(SwitchInstalled(name, generation, 0, 0.0))
+            self._on_event(SwitchInstalled(name, generation, 0))
 
     def lose(self, name: str) -> None:
         """Lose a switch's connection."""
@@ -124,16 +128,15 @@ def signed(authority: Authority, name: str, *uris: str, dns: str = "", valid_s: 
 def made_runtime(
     settings: ControllerSettings,
     journal: Journal,
-    make_switches: Callable[[Callable[[SwitchEvent], None]], Switches] | None = None,
+    switches: Switches | None = None,
     clock: SteadyClock | None = None,
 ) -> Runtime:
-    """Return a controller that goes on where a journal ends, not started yet. make_switches: None: switches in memory."""
+    """Return a controller that goes on where a journal ends, not started yet. switches: None: switches in memory."""
     clock = clock or SteadyClock()
     names = [switch.name for switch in settings.fabric.switches]
     recovered = recover(journal, settings.fabric, settings.watch.grace_s, settings.limits.kept)
     resume(journal, recovered, settings.fabric, clock)
-    make_switches = make_switches or partial(SwitchesInMemory, names)
-    return Runtime(settings, recovered, Batches(journal), make_switches, clock)
+    return Runtime(settings, recovered, Batches(journal), switches or SwitchesInMemory(names), clock)
 
 
 @contextmanager

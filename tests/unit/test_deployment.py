@@ -14,7 +14,7 @@ from hostagent.workers import attach
 from tests.support.checkout import ROOT
 
 DOCS = (ROOT / "docs" / "operate.md").read_text()
-NEEDED = {NET_ADMIN, *(need.capability for need in OPTIONAL)}
+NEEDED = {NET_ADMIN, *OPTIONAL}
 
 
 def unit(name: str = "beamer-hostagent") -> ConfigParser:

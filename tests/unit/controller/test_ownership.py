@@ -59,7 +59,7 @@ def test_what_is_not_an_agents_own_is_left_out(tmp_path: Path, foreign: Connecti
         assert runtime.network.connections[AGENT_A] == (OWN,)
         runtime.on_agent_message(AGENT_C, Connections(connections=(OWN, foreign), unmatched_bytes={"m/t": 99}))
         assert AGENT_C not in runtime.network.connections
-        assert runtime.unmatched_bytes() == {"m/t": 6 if foreign.job == "m/t" else 5}
+        assert runtime.unmatched.by_trial() == {"m/t": 6 if foreign.job == "m/t" else 5}
 
     scene(tmp_path, play)
 

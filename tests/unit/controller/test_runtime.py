@@ -67,14 +67,10 @@ class Desk:
         self.journal_url = f"sqlite:///{path / 'journal.db'}"
         self.clock = Clock(clock_s)
         self.sent: list[tuple[str, Assignment]] = []
-
-        def drive(on_event: Callable[..., None]) -> SwitchesInMemory:
-            self.switches = SwitchesInMemory([s.name for s in fabric.switches], on_event)
-            return self.switches
-
+        self.switches = SwitchesInMemory([s.name for s in fabric.switches])
         policy, watch = policy or network_policy("fifo"), watch or WatchOptions()
         settings = ControllerSettings(fabric, policy, queues, mode, gpus, watch=watch, snapshot_events=snapshot_events)
-        self.runtime = made_runtime(settings, Journal(self.journal_url), drive, SteadyClock(self.clock, self.clock))
+        self.runtime = made_runtime(settings, Journal(self.journal_url), self.switches, SteadyClock(self.clock, self.clock))
         self.recorded: list[Event] = []
         put = self.runtime.batches.put
         self.runtime.batches.put = lambda event: (put(event), self.recorded.append(event))[0]  # type: ignore[method-assign]
@@ -530,11 +526,11 @@ def test_reports_about_unknown_jobs_are_left_out(tmp_path: Path) -> None:
         message = Connections(connections=seen, unmatched_bytes={"mnist/a": 1448, "mnist/gone": 1})
         desk.runtime.on_agent_message(AGENT[HOSTS[0]], message)
         assert desk.runtime.network.connections[AGENT[HOSTS[0]]] == (connection("mnist/a"),)
-        assert desk.runtime.unmatched_bytes() == {"mnist/a": 1448}
+        assert desk.runtime.unmatched.by_trial() == {"mnist/a": 1448}
         desk.record(TrialEnded(1000.0, "mnist/a", TrialStatus.FINISHED))
-        assert desk.runtime.unmatched_bytes() == {"mnist/a": 1448}
+        assert desk.runtime.unmatched.by_trial() == {"mnist/a": 1448}
         desk.record(StudyRegistered(1000.0, "mnist", run="2"))
-        assert desk.runtime.unmatched_bytes() == {}
+        assert desk.runtime.unmatched.by_trial() == {}
         await desk.runtime.stop()
 
     run(play())

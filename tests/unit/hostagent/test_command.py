@@ -11,7 +11,8 @@ from pyroute2.netlink.exceptions import NetlinkError
 from hostagent.cli import main
 from hostagent.command import parse_urls
 from hostagent.expiry.state import StateDirectory
-from hostagent.queues import htb, probe
+from hostagent.queues import htb
+from hostagent.queues.htb import Queues
 from hostagent.workers.attach import listening
 
 GOOD = {"--name": "h1", "--controller": "ws://127.0.0.1:8657"}
@@ -58,7 +59,7 @@ def test_bad_input_is_one_line_that_names_it(tmp_path: Path, option: str, value:
 @pytest.fixture
 def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pass for root on a machine that lacks nothing; what follows needs neither."""
-    monkeypatch.setattr(probe, "check_platform", lambda: None)
+    monkeypatch.setattr(Queues, "check", lambda self: None)
 
 
 def test_an_agent_that_may_not_manage_queues_says_what_it_needs_and_leaves_nothing(

@@ -25,7 +25,7 @@ def clock() -> Clock:
 @pytest.fixture
 def limited(clock: Clock, caplog: pytest.LogCaptureFixture) -> RateLimitedLog:
     caplog.set_level(logging.INFO)
-    return RateLimitedLog(logging.getLogger("beamer.hostagent.test"), clock)
+    return RateLimitedLog(clock)
 
 
 def test_each_text_is_logged_once_a_minute(limited: RateLimitedLog, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,6 @@
 """The few lines that a comparison begins with."""
 
+from io import StringIO
 from math import inf
 
 import pytest
@@ -31,7 +32,7 @@ def test_the_result_comes_first_and_all_of_it_is_short() -> None:
     def run(policy: str, end_s: float) -> RunResult:
         return RunResult(policy, (StageResult("s", "r0", 0.0, end_s),), (JobResult("s/r0/t", 0.0, end_s),))
 
-    console = Console(width=80, record=True, quiet=True)
+    console = Console(width=80, record=True, file=StringIO())
     runs = [run("fair", 4.0), run("sebf", 3.0), run("beamer", 2.0)]
     console.print(summary("work on net, emulated", runs, [{"dropped": f"0.{i}%"} for i in range(3)]))
     lines = console.export_text().splitlines()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import uvicorn
@@ -27,8 +28,10 @@ from beamer.network.protocol import (
     Workers,
 )
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION
-from controller.agents.hub import HELLO_S, SUCCESSION_S, AgentHub, Pace
+from controller.agents import hub as hub_module
+from controller.agents.hub import SUCCESSION_S, AgentHub
 from controller.limits import Limits
+from controller.peer_session import HELLO_S, Pace
 from controller.websocket import REFUSED
 from tests.support.effort import turns
 
@@ -88,11 +91,12 @@ def scene(
 ) -> None:
     async def run() -> None:
         listener = Listener()
-        hub = AgentHub(["h1", "h2"], listener, limits, succession_s, hello_s)
+        hub = AgentHub(["h1", "h2"], listener, limits)
         async with serving(hub, ping_s) as connect_as:
             await play(hub, listener, connect_as)
 
-    asyncio.run(run())
+    with patch.multiple(hub_module, SUCCESSION_S=succession_s, HELLO_S=hello_s):
+        asyncio.run(run())
 
 
 async def send(connection: ClientConnection, message: Message) -> None:
@@ -509,7 +513,7 @@ class SocketInMemory:
 
 def test_an_assignment_that_comes_while_another_waits_for_its_turn_is_sent_once() -> None:
     async def play() -> None:
-        hub = AgentHub(["h1"], Listener())
+        hub = AgentHub(["h1"], Listener(), LIMITS)
         agent: Any = SocketInMemory("h1", Workers(), asyncio.Event())
         serving = asyncio.create_task(hub.serve("h1", agent))
         while not agent.sent:
@@ -540,7 +544,7 @@ def test_a_turn_does_not_grow_with_the_agents_that_report() -> None:
         async def scene(counting: Callable[[], AbstractContextManager[None]]) -> None:
             names = [f"h{number}" for number in range(agents)]
             listener = LongReader()
-            hub = AgentHub(names, listener)
+            hub = AgentHub(names, listener, LIMITS)
             may_report = asyncio.Event()
             said: list[Any] = [SocketInMemory(name, Connections(connections=seen), may_report) for name in names]
             serving = [asyncio.create_task(hub.serve(*session)) for session in zip(names, said, strict=True)]

@@ -34,14 +34,12 @@ DECLARED = {"run": "a", "weight": 2.0, "rungs": [{"name": "rung0", "trials": 1, 
 
 class Api:
     def __init__(self, path: Path, watch: WatchOptions) -> None:
-        def drive(on_event: Callable[..., None]) -> SwitchesInMemory:
-            self.switches = SwitchesInMemory([s.name for s in FABRIC.switches], on_event)
-            return self.switches
-
+        self.switches = SwitchesInMemory([s.name for s in FABRIC.switches])
         journal = Journal(f"sqlite:///{path / 'journal.db'}")
         self.now = 100.0
         clock = SteadyClock(lambda: self.now, lambda: self.now)
-        self.runtime = made_runtime(ControllerSettings(FABRIC, network_policy("beamer"), watch=watch), journal, drive, clock)
+        settings = ControllerSettings(FABRIC, network_policy("beamer"), watch=watch)
+        self.runtime = made_runtime(settings, journal, self.switches, clock)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(create_app(self.runtime)), base_url="http://beamer")
 
     async def put(self, path: str, body: object = None) -> httpx.Response:

@@ -97,7 +97,7 @@ def test_a_lease_attaches_its_process() -> None:
     assert scene.report(H1, lease(0, 11)) == [WorkerAttached(100.0, KEY, 0, process(11))]
     assert scene.look() == []
     assert scene.processes == {0: process(11)}
-    assert scene.leases.holds(scene.tracker.trials[KEY])
+    assert KEY in scene.leases.held
 
 
 def test_a_lease_waits_for_its_trials_attempt_and_for_its_run() -> None:

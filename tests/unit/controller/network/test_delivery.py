@@ -12,6 +12,7 @@ from controller.network.installation import Installation
 from controller.network.targets import Targets
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent
 from controller.openflow.rules import JobRules
+from controller.openflow.terms import Terms
 
 WAIT_S = 0.2
 
@@ -19,8 +20,8 @@ WAIT_S = 0.2
 class SilentSwitches:
     """One switch that is connected and acknowledges nothing."""
 
-    def __init__(self, report: Callable[[SwitchEvent], None]) -> None:
-        report(SwitchConnected("s1"))
+    def lead(self, on_event: Callable[[SwitchEvent], None], terms: Terms) -> None:
+        on_event(SwitchConnected("s1"))
 
     async def start(self) -> None:
         pass
@@ -33,6 +34,13 @@ class SilentSwitches:
 
     async def counters(self) -> tuple[PairCount, ...]:
         return ()
+
+
+class NoJournal:
+    """Everything is durable at once."""
+
+    def then(self, action: Callable[[], None]) -> None:
+        action()
 
 
 class Agents:
@@ -51,14 +59,8 @@ def test_a_silent_switch_holds_agents_up_for_a_time_however_often_something_is_d
 
     async def play() -> None:
         agents, installation = Agents(), Installation(["s1"], ["h1"], 1)
-        reported: list[Callable[[SwitchEvent], None]] = []
-
-        def make_switches(report: Callable[[SwitchEvent], None]) -> SilentSwitches:
-            reported.append(report)
-            return SilentSwitches(lambda event: None)
-
-        delivery = Delivery(installation, targets(1), agents, make_switches, lambda deliver: deliver(), lambda: 0.0)
-        reported[0](SwitchConnected("s1"))
+        delivery = Delivery(installation, targets(1), agents, SilentSwitches(), NoJournal(), lambda: 0.0)
+        await delivery.start()
         for generation in range(2, 42):
             delivery.want(generation, targets(generation), ())
             await asyncio.sleep(WAIT_S / 10)

@@ -33,6 +33,10 @@ PATIENCE_S = 30.0
 FEW, MANY = 40, 160
 
 
+def no_rates(trial: TrialRecord) -> dict[str, float]:
+    return {}
+
+
 class Slow(NetworkPolicy[Stateless]):
     """Decides when it is told to."""
 
@@ -147,10 +151,10 @@ class Site:
         return AGENT[trial.attempt.workers[0].host]
 
     def build(self) -> Targets:
-        return at_once(self.builder.build(self.running, self.seen, self.plan))
+        return at_once(self.builder.build(self.running, self.seen, self.plan, no_rates))
 
     def anew(self) -> Targets:
-        return at_once(TargetBuilder(FABRIC).build(self.running, self.seen, self.plan))
+        return at_once(TargetBuilder(FABRIC).build(self.running, self.seen, self.plan, no_rates))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -198,7 +202,7 @@ def test_a_turn_does_not_grow_with_the_jobs_whose_targets_are_made(monkeypatch: 
         async def scene(counting: Callable[[], AbstractContextManager[None]]) -> None:
             site, shared = Site(trials), TimeSlices()
             with counting():
-                await shared.do(site.builder.build(site.running, site.seen, site.plan))
+                await shared.do(site.builder.build(site.running, site.seen, site.plan, no_rates))
 
         # The last turn puts together what was made before it.
         return max(turns(scene)[:-1])

@@ -137,8 +137,8 @@ def test_one_that_ends_while_it_is_asked_whether_it_lives_is_given_up_at_once() 
     async def scenario() -> None:
         async with bench() as b:
             peer = await RawPeer.identified(b, dpid=1)
-            await b.until(lambda: "s1" in b.driver.connected)
-            asked = asyncio.create_task(b.driver._served["s1"].channel.is_alive(NEVER_S))
+            await b.until(lambda: "s1" in b.driver._served)
+            asked = asyncio.create_task(b.driver._served["s1"].is_alive(NEVER_S))
             await asyncio.sleep(0)
             peer.writer.close()
             async with asyncio.timeout(10):
@@ -151,11 +151,12 @@ def test_a_peer_that_has_gone_is_not_written_to() -> None:
     async def scenario() -> None:
         async with bench() as b:
             peer = await RawPeer.identified(b, dpid=1)
-            await b.until(lambda: "s1" in b.driver.connected)
-            channel, task = b.driver._served["s1"].channel, b.driver._served["s1"].task
+            await b.until(lambda: "s1" in b.driver._served)
+            served = b.driver._contention["s1"]._served
+            assert served is not None
             peer.writer.close()
-            await asyncio.wait({task})
+            await asyncio.wait({served.task})
             with pytest.raises(ChannelError, match="closed"):
-                await channel.drained()
+                await served.channel.drained()
 
     asyncio.run(scenario())

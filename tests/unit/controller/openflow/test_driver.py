@@ -15,9 +15,9 @@ from controller.openflow import channel, driver, held_rules, session, wire
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import Band, JobRules, RuleKey
-from controller.openflow.terms import FixedTerm, Terms
+from controller.openflow.terms import Terms
 from tests.support.openflow_samples import multipart
-from tests.support.openflow_switch import FakeSwitch, FlowEntry, desired_rules, stats_of
+from tests.support.openflow_switch import FakeSwitch, FixedTerm, FlowEntry, desired_rules, leading_driver, stats_of
 
 FABRIC = star(2)
 LEFT, RIGHT = FABRIC.hosts
@@ -42,7 +42,7 @@ class Bench:
     def __init__(self, fabric: Fabric, serve_again_s: float = 0.01) -> None:
         self.patience_s = 10.0
         self.events: list[SwitchEvent] = []
-        self.driver = SwitchDriver(fabric, "127.0.0.1", 0, self.events.append, clock=lambda: 12.5, serve_again_s=serve_again_s)
+        self.driver = leading_driver(fabric, self.events.append, serve_again_s=serve_again_s)
         self.connections: list[asyncio.Task[None]] = []
 
     def connect(self, switch: FakeSwitch) -> None:
@@ -95,7 +95,7 @@ def test_a_switch_gets_the_latest_plan_whenever_it_connects() -> None:
             b.driver.install(2, [job(3)])
             b.connect(switch)
             done = await b.installed(2)
-            assert b.events == [SwitchConnected("s1"), SwitchInstalled("s1", 2, done.changes, 12.5)]
+            assert b.events == [SwitchConnected("s1"), SwitchInstalled("s1", 2, done.changes)]
             wanted = desired_rules(FABRIC, [job(3)])["s1"]
             assert switch.entries.keys() == {rule.key for rule in wanted}
             assert done.changes == len(wanted)
@@ -298,7 +298,7 @@ def test_a_switch_is_connected_to_a_follower_and_left_as_it_is_until_this_one_le
         driver = SwitchDriver(FABRIC, "127.0.0.1", 0, serve_again_s=0.01)
         await driver.start()
         connection = asyncio.create_task(switch.connect(*driver.address))
-        await b.until(lambda: driver.connected == {"s1"})
+        await b.until(lambda: driver._served.keys() == {"s1"})
         expired = next(key for key in switch.entries if key[0] == 1 and key[1] >= 1000)
         switch.entries[expired].sent_bytes = 1000
         switch.expire(expired)  # The switch tells everybody who is connected.
@@ -336,7 +336,7 @@ class JournalInMemory:
 def test_a_switch_that_has_obeyed_another_journal_is_led_under_a_later_term(seen: int) -> None:
     async def scenario() -> None:
         switch, events, journal = FakeSwitch(dpid=1, term=seen), list[SwitchEvent](), JournalInMemory(3)
-        driver = SwitchDriver(FABRIC, "127.0.0.1", 0, events.append, terms=journal, serve_again_s=0.01)
+        driver = leading_driver(FABRIC, events.append, terms=journal, serve_again_s=0.01)
         driver.install(1, [job(2)])
         await driver.start()
         connection = asyncio.create_task(switch.connect(*driver.address))
@@ -357,7 +357,7 @@ def test_a_leader_of_before_is_refused_and_does_not_raise_its_term(journal: Term
 
     async def scenario() -> None:
         switch, events = FakeSwitch(dpid=1, term=4), list[SwitchEvent]()
-        driver = SwitchDriver(FABRIC, "127.0.0.1", 0, events.append, terms=journal, serve_again_s=0.01)
+        driver = leading_driver(FABRIC, events.append, terms=journal, serve_again_s=0.01)
         driver.install(1, [job(2)])
         await driver.start()
         async with asyncio.timeout(10):
@@ -376,7 +376,7 @@ def test_of_two_of_a_name_a_follower_keeps_the_one_that_answers() -> None:
         await driver.start()
         kept = asyncio.create_task(first.connect(*driver.address))
         async with asyncio.timeout(10):
-            while driver.connected != {"s1"}:
+            while driver._served.keys() != {"s1"}:
                 await asyncio.sleep(0.005)
             await second.connect(*driver.address)
         assert not kept.done()
@@ -391,7 +391,7 @@ def test_an_address_in_use_is_one_clear_error() -> None:
         async with bench() as b:
             host, port = b.driver.address
             with pytest.raises(PlatformError, match=f"{host}:{port}.*--openflow"):
-                await SwitchDriver(FABRIC, host, port, b.events.append).start()
+                await SwitchDriver(FABRIC, host, port).start()
 
     asyncio.run(scenario())
 

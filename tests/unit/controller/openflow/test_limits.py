@@ -220,7 +220,7 @@ def test_a_peer_that_never_reads_is_dropped_before_its_answers_fill_the_memory(
         async with bench() as b:
             peer = await RawPeer.identified(b, dpid=1)
             await b.until(lambda: b.events)
-            served = b.driver._served["s1"].channel
+            served = b.driver._served["s1"]
             burst = frame(ofp.OFPT_ECHO_REQUEST, bytes(60_000))
 
             async def flood() -> None:
@@ -386,7 +386,7 @@ def test_whoever_waits_for_an_answer_of_a_displaced_connection_waits_no_longer(m
             b.driver.install(1, [])
             switch = await good(b)
             switch.answering.clear()
-            asked = asyncio.create_task(b.driver._served["s1"].session.count())
+            asked = asyncio.create_task(b.driver._sessions["s1"].count())
             b.connect(FakeSwitch(dpid=1))
             with pytest.raises(ChannelError, match="closed"):
                 await asyncio.wait_for(asked, channel.ANSWER_S / 2)
@@ -417,7 +417,7 @@ def test_errors_that_nobody_asked_for_are_not_kept() -> None:
                 peer.writer.write(frame(ofp.OFPT_ERROR, error, xid=xid) + frame(ofp.OFPT_ERROR, experimenter, xid=xid))
             peer.writer.write(frame(ofp.OFPT_ECHO_REQUEST))
             await peer.request(ofp.OFPT_ECHO_REPLY)
-            assert b.driver._served["s1"].session._refused == {}
+            assert b.driver._sessions["s1"]._refused == {}
             peer.writer.close()
 
     asyncio.run(scenario())

@@ -41,7 +41,7 @@ def test_a_rule_that_is_removed_while_counters_are_added_up_is_counted_once(monk
 
     async def play() -> None:
         channel: Any = Reading()
-        session = SwitchSession("s1", channel, final, print, lambda: 0.0, 1, _no_later_term, TimeSlices(), LimitedLog())
+        session = SwitchSession("s1", channel, final, print, 1, _no_later_term, TimeSlices(), LimitedLog())
         counting = asyncio.create_task(session.count())
         for _ in range(3):
             await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from controller.openflow import driver, session
 from controller.openflow.driver import SwitchDriver
 from controller.openflow.reports import SwitchLost
 from tests.support import openflow_samples as samples
-from tests.support.openflow_switch import FakeSwitch
+from tests.support.openflow_switch import FakeSwitch, leading_driver
 from tests.support.served_controller import made_authority, signed
 from tests.unit.controller.openflow.test_driver import FABRIC, Bench
 
@@ -52,7 +52,7 @@ def keys(tmp_path: Path) -> Keys:
 @asynccontextmanager
 async def secured(keys: Keys) -> AsyncIterator[Bench]:
     made = Bench(FABRIC_OF_FOUR)
-    made.driver = SwitchDriver(FABRIC_OF_FOUR, "127.0.0.1", 0, made.events.append, tls=keys.server(), serve_again_s=0.01)
+    made.driver = leading_driver(FABRIC_OF_FOUR, made.events.append, tls=keys.server(), serve_again_s=0.01)
     made.driver.install(1, [])
     await made.driver.start()
     try:
@@ -194,4 +194,4 @@ def test_a_switch_that_goes_away_ends_quietly(keys: Keys) -> None:
 
 def test_a_context_that_lets_anybody_in_is_refused() -> None:
     with pytest.raises(InputError, match="verify_mode"):
-        SwitchDriver(FABRIC, "127.0.0.1", 0, lambda event: None, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        SwitchDriver(FABRIC, "127.0.0.1", 0, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))

@@ -53,18 +53,16 @@ def carried_out(observed: Tree | None, changes: tuple[Change, ...]) -> Tree | No
         if isinstance(what, HtbClass):
             assert (what.id in tree.classes) == (verb != "add")
             assert what.parent == ROOT or what.parent in tree.classes
-            if verb == "delete":
+            if verb == "del":
                 assert all(f.target != what.id for f in tree.filters.values()), "a class that a filter uses is busy"
                 assert all(c.parent != what.id for c in tree.classes.values()), "a class with children is busy"
-            classes = {k: c for k, c in tree.classes.items() if k != what.id} | ({} if verb == "delete" else {what.id: what})
+            classes = {k: c for k, c in tree.classes.items() if k != what.id} | ({} if verb == "del" else {what.id: what})
             tree = replace(tree, classes=classes)
         else:
             assert isinstance(what, DscpFilter)
-            assert (what.prio in tree.filters) == (verb == "delete")
-            assert verb == "delete" or what.target in tree.classes
-            filters = {k: f for k, f in tree.filters.items() if k != what.prio} | (
-                {} if verb == "delete" else {what.prio: what}
-            )
+            assert (what.prio in tree.filters) == (verb == "del")
+            assert verb == "del" or what.target in tree.classes
+            filters = {k: f for k, f in tree.filters.items() if k != what.prio} | ({} if verb == "del" else {what.prio: what})
             tree = replace(tree, filters=filters)
     return tree
 
