@@ -31,7 +31,7 @@ def test_the_docs_are_what_the_results_file_says(committed: Committed[Any]) -> N
 
 @each_study
 def test_every_table_of_a_study_is_in_its_document_and_in_no_other(committed: Committed[Any]) -> None:
-    for path in FOLDER.glob("*.md"):
+    for path in FOLDER.rglob("*.md"):
         sections = [match for match in SECTION.finditer(path.read_text()) if match["command"] == committed.command]
         names = sorted(match["name"] for match in sections)
         here = path == committed.path
