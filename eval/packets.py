@@ -56,9 +56,14 @@ class CapturedRun(ConfigSection):
     findings: tuple[str, ...] = ()
 
     @property
+    def sct_s(self) -> dict[str, float]:
+        """The stage completion times by STUDY/STAGE."""
+        return {f"{stage.study}/{stage.stage}": stage.end_s - stage.start_s for stage in self.stages}
+
+    @property
     def mean_sct_s(self) -> float:
         """The mean stage completion time."""
-        return sum(stage.end_s - stage.start_s for stage in self.stages) / len(self.stages)
+        return sum(self.sct_s.values()) / len(self.stages)
 
 
 class PacketsConfig(ConfigSection):
@@ -104,9 +109,8 @@ class PacketsStudy:
         table.add_column("stage")
         for policy in self.runs:
             table.add_column(policy, justify="right")
-        for number, stage in enumerate(shown[POLICIES[0]].stages):
-            seconds = [run.stages[number].end_s - run.stages[number].start_s for run in shown.values()]
-            table.add_row(f"{stage.study}/{stage.stage}", *(f"{one:.2f}" for one in seconds))
+        for name in sorted(shown[POLICIES[0]].sct_s):
+            table.add_row(name, *(f"{run.sct_s[name]:.2f}" for run in shown.values()))
         means = {policy: [one.mean_sct_s for one in found] for policy, found in self.runs.items()}
         table.add_row(
             "mean", *(f"{shown[who].mean_sct_s:.2f} ({min(found):.2f} to {max(found):.2f})" for who, found in means.items())

@@ -10,6 +10,7 @@ from eval.engines.report import COMMITTED as ENGINES
 from eval.faults.report import COMMITTED as FAULTS
 from eval.joint.command import JOINT
 from eval.network.command import NETWORK
+from eval.packets import COMMITTED as PACKETS
 from eval.rates.command import RATES
 from eval.training import COMMITTED as TRAINING
 from eval.trials.command import TRIALS
@@ -22,6 +23,7 @@ STUDIES: tuple[Committed[Any], ...] = (
     FAULTS,
     JOINT.committed,
     NETWORK.committed,
+    PACKETS,
     RATES.committed,
     TRAINING,
     TRIALS.committed,

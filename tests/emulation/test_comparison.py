@@ -73,8 +73,8 @@ def test_stages_end_earlier_where_searches_meet(tmp_path: Path) -> None:
     That is a property of the order, which is simulated without noise. The emulated search that ends last, and so pays for the
     others, agrees with the simulated one. Which of the two small ones goes first is decided by milliseconds.
 
-    In one of some ten runs a connection stands still for a time-out of TCP after a change of class (docs/experiments/emulation.md, "The
-    path of a packet"), which is two seconds of these fifteen. Of three runs the middle one counts where the first is late.
+    In one of some ten runs a connection stands still for a time-out of TCP after a change of class, which is a second of these
+    fifteen (docs/experiments/emulation.md, "Changes of class"). Of three runs the middle one counts where the first is late.
     """
     fair, beamer = simulated_makespans_s(tmp_path, str(CONTENDED))
     for study, makespan_s in fair.items():

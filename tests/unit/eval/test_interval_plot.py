@@ -18,7 +18,7 @@ from eval.statistics import Interval, Ratio
 from eval.studies import STUDIES
 
 RENEW = "run `python -m eval report --docs`"
-OF_NO_PLOT = re.compile(r"gpu-regions-\w+|searches-on-real-packets|two-searches")  # drawn by other modules
+OF_NO_PLOT = re.compile(r"gpu-regions-\w+|two-searches")  # drawn by other modules
 SHOWN = re.compile(r"!\[[^\]]*\]\((?:\.\./)*(?:docs/)?images/([\w-]+)\.png\)")
 
 

@@ -27,6 +27,12 @@ def test_the_median_run_is_shown(study: PacketsStudy) -> None:
     assert list(table.columns[1].cells) == ["2.00", "4.00", "3.00 (1.50 to 4.50)"]
 
 
+def test_stages_are_told_by_their_names(study: PacketsStudy) -> None:
+    turned = {**study.runs, "beamer": [one.model_copy(update={"stages": one.stages[::-1]}) for one in study.runs["beamer"]]}
+    (table,) = PacketsStudy(study.config, turned).tables()["searches"]
+    assert list(table.columns[1].cells) == list(table.columns[2].cells)
+
+
 def test_what_is_written_is_read_back(study: PacketsStudy) -> None:
     assert PacketsStudy.from_json(study.as_json()) == study
 

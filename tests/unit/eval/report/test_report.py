@@ -128,7 +128,6 @@ def test_a_figure_without_a_committed_source_is_listed_as_such(report: list[Chap
     (missing,) = (chapter for chapter in report if chapter.key == "missing")
     for one in read_config().by_hand:
         assert (f"| {one.title} (written by hand) |" in missing.text) == (not one.results), one.title
-    assert "| searches-on-real-packets.png |" in missing.text
 
 
 def test_what_a_figure_lacks_is_said() -> None:
