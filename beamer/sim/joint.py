@@ -4,7 +4,7 @@ One tracker feeds both. How long an iteration takes follows from what its trial 
 the GPU policy sees that in the speeds that jobs report.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -26,7 +26,6 @@ from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import QUEUES
 from beamer.network.policies import NetworkPolicy
-from beamer.sim.disturbances import UNDISTURBED, Disturbances
 from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, submit
 from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
 from beamer.sim.networked_engine import NetworkedEngine
@@ -109,7 +108,7 @@ class _Simulation:
         tuner: Tuner,
         report_s: float,
         seed: int,
-        disturbances: Disturbances,
+        make_engine: Callable[..., NetworkedEngine],
     ) -> None:
         self._level = level
         self._waiting = len(arrivals)
@@ -117,11 +116,7 @@ class _Simulation:
         self._woken_s = 0.0
         self.submitted: dict[str, float] = {}
         jobs = {arrival.key: arrival.job for arrival in arrivals}
-        self._disturbances = disturbances
-        self._seed = seed
-        self.engine = NetworkedEngine(
-            level, nodes, jobs, self._target, report_s, self._due, self._sent_bytes, disturbances.loses(seed)
-        )
+        self.engine = make_engine(level, nodes, jobs, self._target, report_s, self._due)
         self.driver = SearchDriver(by_policy(gpu_policy, seed, live=False), self.engine, tuner, tracker=tracker)
         for arrival in arrivals:
             level.after(arrival.at_s, partial(self._submit, arrival))
@@ -148,9 +143,6 @@ class _Simulation:
         self.submitted[arrival.key] = self._level.now_s
         submit(self.driver, arrival, self._level.now_s)
         self._due()
-
-    def _sent_bytes(self, key: str, declared: int) -> int:
-        return self._disturbances.sent_bytes(split_key(key)[0], declared, self._seed)
 
     def _due(self) -> None:
         self._is_due = True
@@ -183,7 +175,7 @@ def simulate_scenario(
     assumptions: Assumptions | None = None,
     allocator: Allocator | None = None,
     parts: JointParts = NO_PARTS,
-    disturbances: Disturbances = UNDISTURBED,
+    make_engine: Callable[..., NetworkedEngine] = NetworkedEngine,
 ) -> JointRun:
     """Run a scenario's searches, judged by successive halving, under a policy of each level. Raises as `simulate_joint`."""
     arrivals = [
@@ -205,7 +197,7 @@ def simulate_scenario(
         allocator,
         scenario.queues,
         parts,
-        disturbances,
+        make_engine,
     )
 
 
@@ -222,21 +214,19 @@ def simulate_joint(
     allocator: Allocator | None = None,
     queues: int = QUEUES,
     parts: JointParts = NO_PARTS,
-    disturbances: Disturbances = UNDISTURBED,
+    make_engine: Callable[..., NetworkedEngine] = NetworkedEngine,
 ) -> JointRun:
     """Run trials on the GPUs of a fabric's hosts under a policy of each level.
 
     report_s: seconds between two reports of a trial. seed: of both policies. allocator: so many `queues` if None.
-    parts: of what each level is told of the other. disturbances: of what neither is told.
+    parts: of what each level is told of the other. make_engine: given the arguments of `NetworkedEngine`.
     Raises `InputError` for nodes that are no hosts, two trials of one key, jobs that may run on a part of what they need or do
-    not say what they synchronise, a network policy that the allocator cannot carry out, assumptions that cannot hold, and a
-    cable that is not there.
+    not say what they synchronise, a network policy that the allocator cannot carry out, and assumptions that cannot hold.
     """
     for i, node in enumerate(nodes):
         if node.name not in fabric.host:
             raise InputError(f"nodes[{i}].name", node.name, nearest(node.name, fabric.host))
     check_arrivals(arrivals)
-    disturbances.check_cable(fabric)
     assumed = assumptions or Assumptions()
     chosen = chosen_allocator(queues, assumed, allocator)
     check_pair(network_policy, chosen)
@@ -244,10 +234,7 @@ def simulate_joint(
     tracker = Tracker(GpuLedger(), network)
     level = NetworkLevel(tracker, network, network_policy, Random(seed), assumed, chosen, parts)
     gpu_policy = network_aware(gpu_policy, fabric, parts)
-    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed, disturbances)
-    if disturbances.cable is not None:
-        at_s, one, other = disturbances.cable
-        level.after(at_s, partial(level.reroute, {(one, other), (other, one)}))
+    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed, make_engine)
     run.run_to_end()
     now = level.now_s
     carried = zip(fabric.links, level.carried_bits().tolist(), strict=True)
