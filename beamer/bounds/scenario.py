@@ -49,7 +49,8 @@ def trace_instance(trace: Trace, rate_bps: float) -> Instance:
 
 def trace_bounds(trace: Trace, rate_bps: float) -> Bounds:
     """Return the bounds on the sum of the coflow completion times of `trace` that take no longer than its replay."""
-    return _affordable_bounds(trace_instance(trace, rate_bps))
+    instance = trace_instance(trace, rate_bps)
+    return bounds(instance, _affordable(instance.items))
 
 
 def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tuple[tuple[str, ...], Instance]:
@@ -136,10 +137,6 @@ def _no_bound(name: str, scenario: Scenario) -> str | None:
 
 def _affordable(items: int) -> Sequence[str]:
     return [name for name in BOUNDS if name != "lp-ov" or items <= MAX_ORDERED]
-
-
-def _affordable_bounds(instance: Instance) -> Bounds:
-    return bounds(instance, _affordable(instance.items))
 
 
 @dataclass(frozen=True, eq=False)
