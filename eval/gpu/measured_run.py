@@ -1,7 +1,6 @@
 """A simulated run of a GPU policy with what experiments measure beside it."""
 
 import math
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from beamer.gpu.policies import GpuPolicy
 from beamer.sim.gpu import GpuRun
+from eval.timing import timed
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class TimedGpuPolicy(GpuPolicy[Any]):
         self.name = policy.name  # type: ignore[misc]  # The wrapper stands for the other policy.
         self.State = policy.State
         self.seconds: list[float] = []
+        self._timed = timed(policy.allocate, self.seconds)
 
     def initial(self) -> Any:
         """Return the other policy's first state."""
@@ -42,7 +43,4 @@ class TimedGpuPolicy(GpuPolicy[Any]):
 
     def allocate(self, *arguments: Any) -> Any:
         """Allocate as the other policy does, and note how long it took."""
-        started = time.perf_counter()
-        decided = self.policy.allocate(*arguments)
-        self.seconds.append(time.perf_counter() - started)
-        return decided
+        return self._timed(*arguments)
