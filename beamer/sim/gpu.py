@@ -31,12 +31,7 @@ class Arrival:
     job: SimulatedJob
     """What it runs."""
     stage: str | None = None
-    """The stage that waits for it to come to `target`, registered with its first trial.
-
-    None: none does, or the tuner says which.
-    """
-    target: int = 0
-    """The iteration that the stage waits for; 0: the iterations of its request."""
+    """The stage that waits for its end, registered with its first trial; None: none does, or the tuner says which."""
     rungs: tuple[Rung, ...] = ()
     """The rungs that its study declares."""
 
@@ -142,7 +137,7 @@ def submit(driver: SearchDriver, arrival: Arrival, now: float) -> None:
     if arrival.stage is not None:
         driver.take(StageRegistered(now, arrival.study, arrival.stage))
         driver.take(TrialRegistered(now, arrival.study, arrival.name, request.iterations))
-        driver.take(TargetSet(now, arrival.key, arrival.target or request.iterations, arrival.stage))
+        driver.take(TargetSet(now, arrival.key, request.iterations, arrival.stage))
     driver.submit(arrival.study, arrival.name, request, now)
 
 

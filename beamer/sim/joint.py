@@ -21,13 +21,13 @@ from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner, Tuners
 from beamer.joint.parts import NO_PARTS, JointParts
 from beamer.joint.wrapping import network_aware
-from beamer.network.allocation import Allocator, check_pair
+from beamer.network.allocation import Allocator, Classes, check_pair
 from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import QUEUES
 from beamer.network.policies import NetworkPolicy
 from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, submit
-from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
+from beamer.sim.network_level import Assumptions, NetworkLevel
 from beamer.sim.networked_engine import NetworkedEngine
 from beamer.sim.results import RunResult, StageResult
 from beamer.studies.model import split_key
@@ -228,7 +228,7 @@ def simulate_joint(
             raise InputError(f"nodes[{i}].name", node.name, nearest(node.name, fabric.host))
     check_arrivals(arrivals)
     assumed = assumptions or Assumptions()
-    chosen = chosen_allocator(queues, assumed, allocator)
+    chosen = allocator or Classes(queues=queues)
     check_pair(network_policy, chosen)
     network = NetworkLedger(fabric)
     tracker = Tracker(GpuLedger(), network)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from beamer.network.allocation import Allocator, check_pair
+from beamer.network.allocation import Allocator, Classes, check_pair
 from beamer.network.job import JobSpec, profile
 from beamer.network.ledger import NetworkLedger
 from beamer.network.policies import NetworkPolicy, network_policy
-from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
+from beamer.sim.network_level import Assumptions, NetworkLevel
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.studies.events import (
     AttemptEnded,
@@ -69,7 +69,7 @@ class ScenarioRun:
         allocator: Allocator | None = None,
     ) -> None:
         assumed = assumptions or Assumptions()
-        chosen = chosen_allocator(scenario.queues, assumed, allocator)
+        chosen = allocator or Classes(queues=scenario.queues)
         self._policy = network_policy(policy) if isinstance(policy, str) else policy
         check_pair(self._policy, chosen)
         self._scenario = scenario

@@ -229,14 +229,11 @@ def test_classes_may_have_a_minimum_share() -> None:
     arrivals = [arrival("a", 2, 500_000, 4), arrival("b", 2, 2_000_000, 4)]
     ends = {
         share: [
-            job.ended_s
-            for job in run(arrivals, Scripted.always(placed), "sebf", assumptions=Assumptions(minimum_share=share)).jobs
+            job.ended_s for job in run(arrivals, Scripted.always(placed), "sebf", allocator=Classes(minimum_share=share)).jobs
         ]
         for share in (0.0, 0.3)
     }
     assert ends[0.0] != ends[0.3]
-    with pytest.raises(InputError, match="minimum_share"):
-        run(arrivals, assumptions=Assumptions(minimum_share=0.1), allocator=Classes())
 
 
 def test_what_nobody_has_registered_takes_its_share_of_every_link() -> None:
