@@ -26,7 +26,7 @@ from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import QUEUES
 from beamer.network.policies import NetworkPolicy
-from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, submit
+from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, settle, submit, target_of
 from beamer.sim.network_level import Assumptions, NetworkLevel
 from beamer.sim.networked_engine import NetworkedEngine
 from beamer.sim.results import RunResult, StageResult
@@ -111,13 +111,12 @@ class _Simulation:
         make_engine: Callable[..., NetworkedEngine],
     ) -> None:
         self._level = level
-        self._waiting = len(arrivals)
+        self._trials = len(arrivals)
         self._is_due = self._is_asked = False
         self._woken_s = 0.0
-        self.submitted: dict[str, float] = {}
         jobs = {arrival.key: arrival.job for arrival in arrivals}
-        self.engine = make_engine(level, nodes, jobs, self._target, report_s, self._due)
-        self.driver = SearchDriver(by_policy(gpu_policy, seed, live=False), self.engine, tuner, tracker=tracker)
+        self.engine = make_engine(level, nodes, jobs, lambda key: target_of(self.driver, key), report_s, self._due)
+        self.driver: SearchDriver = SearchDriver(by_policy(gpu_policy, seed, live=False), self.engine, tuner, tracker=tracker)
         for arrival in arrivals:
             level.after(arrival.at_s, partial(self._submit, arrival))
 
@@ -134,13 +133,9 @@ class _Simulation:
 
     @property
     def _is_over(self) -> bool:
-        trials = self.driver.tracker.trials
-        ended = not self._waiting and all(trials[key].status.is_finished for key in self.submitted)
-        return ended or self.driver.tuner.done
+        return len(self.driver.ledger.ended) == self._trials or self.driver.tuner.done
 
     def _submit(self, arrival: Arrival) -> None:
-        self._waiting -= 1
-        self.submitted[arrival.key] = self._level.now_s
         submit(self.driver, arrival, self._level.now_s)
         self._due()
 
@@ -151,8 +146,7 @@ class _Simulation:
         """Let scheduler and tuner act until neither has anything left to do at this instant."""
         now, asked_only = self._level.now_s, self._is_asked
         self._is_due = self._is_asked = False
-        while (wake_s := self.driver.step(now)) is not None and wake_s <= now:
-            pass
+        wake_s = settle(self.driver, now)
         # A policy that starts nothing when it is asked at its own wish, while nothing runs or comes, starts nothing any more.
         if wake_s is not None and wake_s != self._woken_s and not (asked_only and self._level.is_idle):
             self._woken_s = wake_s
@@ -161,11 +155,6 @@ class _Simulation:
     def _wake(self) -> None:
         self._is_asked = self._level.is_idle
         self._due()
-
-    def _target(self, key: str) -> int:
-        job = self.driver.ledger.job(key)
-        assert job, "it is granted GPUs"
-        return job.request.iterations
 
 
 def simulate_scenario(
@@ -241,7 +230,7 @@ def simulate_joint(
     return JointRun(
         gpu_policy=gpu_policy.name,
         network_policy=network_policy.name,
-        jobs=job_runs(run.driver, run.submitted, run.engine.started_s, run.engine.lost_s, now),
+        jobs=job_runs(run.driver, run.engine.started_s, run.engine.lost_s, now),
         stages=tuple(
             StageResult(study.name, stage.name, stage.registered_s, stage.ended_s)
             for study in tracker.studies.values()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from beamer.gpu.policies import GpuPolicy
-from beamer.sim.gpu import GpuRun
+from beamer.sim.gpu import GpuRun, JobRun
 from eval.timing import timed
 
 
@@ -25,6 +25,11 @@ class MeasuredGpuRun(GpuRun):
         if math.isinf(above) or place == int(place):
             return above
         return float(np.quantile(times, share))
+
+
+def reached_s(job: JobRun, loss: float) -> float:
+    """Return when a trial first reported at most `loss`, infinity if it never did."""
+    return next((report.at_s for report in job.reports if report.loss <= loss), math.inf)
 
 
 class TimedGpuPolicy(GpuPolicy[Any]):
