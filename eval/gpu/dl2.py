@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from beamer.errors import InputError
-from beamer.gpu.predictors.speed import ASYNC, SYNC, StepSample, fit_speed
+from beamer.gpu.model import Speed
+from beamer.gpu.predictors.speed import ASYNC, SYNC, fit_speed
 
 MODES = {"dist_sync": SYNC, "dist_async": ASYNC}
 FITTED = 10
@@ -31,9 +32,9 @@ class SpeedMeasurement:
     speed: float
 
     @property
-    def sample(self) -> StepSample:
+    def sample(self) -> Speed:
         """What a speed model is fitted to."""
-        return StepSample(self.workers, self.servers, self.batch_size, 1.0 / self.speed)
+        return Speed(self.workers, 1, self.servers, self.batch_size, 1.0 / self.speed)
 
 
 @dataclass(frozen=True)

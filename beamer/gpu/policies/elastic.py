@@ -117,7 +117,7 @@ class _RemainingTime:
         if (job.key, gpus) not in self._known:
             if job.key not in self._measured:
                 self._measured[job.key] = throughputs(job.speeds) or {1: job.request.batch_size / self._typical_s}
-            rate = interpolated_throughput(self._measured[job.key], gpus).value / job.request.batch_size
+            rate = interpolated_throughput(self._measured[job.key], gpus) / job.request.batch_size
             self._known[job.key, gpus] = job.remaining / rate if rate > 0 else NEVER_S
         return self._known[job.key, gpus]
 
