@@ -16,15 +16,12 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.decider import by_policy
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.ledger import GpuLedger
-from beamer.gpu.model import Node
 from beamer.gpu.policy import GpuPolicy
-from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner, Tuners
+from beamer.gpu.tuners import HalvingTuner, Tuner, Tuners
 from beamer.joint.parts import NO_PARTS, JointParts
 from beamer.joint.wrapping import network_aware
 from beamer.network.allocation import Allocator, Classes, check_pair
-from beamer.network.fabric import Fabric
 from beamer.network.ledger import NetworkLedger
-from beamer.network.plan import QUEUES
 from beamer.network.policies import NetworkPolicy
 from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, settle, submit, target_of
 from beamer.sim.network_level import Assumptions, NetworkLevel
@@ -100,14 +97,12 @@ class JointRun:
 class _Simulation:
     def __init__(
         self,
+        scenario: JointScenario,
         level: NetworkLevel,
         tracker: Tracker,
-        nodes: Sequence[Node],
         arrivals: Sequence[Arrival],
-        gpu_policy: GpuPolicy[Any],
+        policy: GpuPolicy[Any],
         tuner: Tuner,
-        report_s: float,
-        seed: int,
         make_engine: Callable[..., NetworkedEngine],
     ) -> None:
         self._level = level
@@ -115,8 +110,11 @@ class _Simulation:
         self._is_due = self._is_asked = False
         self._woken_s = 0.0
         jobs = {arrival.key: arrival.job for arrival in arrivals}
-        self.engine = make_engine(level, nodes, jobs, lambda key: target_of(self.driver, key), report_s, self._due)
-        self.driver: SearchDriver = SearchDriver(by_policy(gpu_policy, seed, live=False), self.engine, tuner, tracker=tracker)
+        self.engine = make_engine(
+            level, scenario.nodes, jobs, lambda key: target_of(self.driver, key), scenario.report_s, self._due
+        )
+        decides = by_policy(policy, scenario.seed, live=False)
+        self.driver: SearchDriver = SearchDriver(decides, self.engine, tuner, tracker=tracker)
         for arrival in arrivals:
             level.after(arrival.at_s, partial(self._submit, arrival))
 
@@ -173,63 +171,45 @@ def simulate_scenario(
         for name, job in search.trials.items()
     ]
     tuner = Tuners([HalvingTuner(search.name, search.rungs) for search in scenario.searches])
-    return simulate_joint(
-        scenario.fabric,
-        scenario.nodes,
-        arrivals,
-        gpu,
-        network,
-        tuner,
-        scenario.report_s,
-        scenario.seed,
-        assumptions,
-        allocator,
-        scenario.queues,
-        parts,
-        make_engine,
-    )
+    return simulate_joint(scenario, arrivals, tuner, gpu, network, assumptions, allocator, parts, make_engine)
 
 
 def simulate_joint(
-    fabric: Fabric,
-    nodes: Sequence[Node],
+    scenario: JointScenario,
     arrivals: Sequence[Arrival],
-    gpu_policy: GpuPolicy[Any],
-    network_policy: NetworkPolicy[Any],
-    tuner: Tuner | None = None,
-    report_s: float = 1.0,
-    seed: int = 0,
+    tuner: Tuner,
+    gpu: GpuPolicy[Any],
+    network: NetworkPolicy[Any],
     assumptions: Assumptions | None = None,
     allocator: Allocator | None = None,
-    queues: int = QUEUES,
     parts: JointParts = NO_PARTS,
     make_engine: Callable[..., NetworkedEngine] = NetworkedEngine,
 ) -> JointRun:
-    """Run trials on the GPUs of a fabric's hosts under a policy of each level.
+    """Run trials where a scenario's searches would run, judged by a tuner, under a policy of each level.
 
-    report_s: seconds between two reports of a trial. seed: of both policies. allocator: so many `queues` if None.
-    parts: of what each level is told of the other. make_engine: given the arguments of `NetworkedEngine`.
+    allocator: the scenario's classes if None. parts: of what each level is told of the other. make_engine: given the arguments
+    of `NetworkedEngine`.
     Raises `InputError` for nodes that are no hosts, two trials of one key, jobs that may run on a part of what they need or do
     not say what they synchronise, a network policy that the allocator cannot carry out, and assumptions that cannot hold.
     """
-    for i, node in enumerate(nodes):
+    fabric = scenario.fabric
+    for i, node in enumerate(scenario.nodes):
         if node.name not in fabric.host:
             raise InputError(f"nodes[{i}].name", node.name, nearest(node.name, fabric.host))
     check_arrivals(arrivals)
     assumed = assumptions or Assumptions()
-    chosen = allocator or Classes(queues=queues)
-    check_pair(network_policy, chosen)
-    network = NetworkLedger(fabric)
-    tracker = Tracker(GpuLedger(), network)
-    level = NetworkLevel(tracker, network, network_policy, Random(seed), assumed, chosen, parts)
-    gpu_policy = network_aware(gpu_policy, fabric, parts)
-    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed, make_engine)
+    chosen = allocator or Classes(queues=scenario.queues)
+    check_pair(network, chosen)
+    ledger = NetworkLedger(fabric)
+    tracker = Tracker(GpuLedger(), ledger)
+    level = NetworkLevel(tracker, ledger, network, Random(scenario.seed), assumed, chosen, parts)
+    run = _Simulation(scenario, level, tracker, arrivals, network_aware(gpu, fabric, parts), tuner, make_engine)
     run.run_to_end()
     now = level.now_s
     carried = zip(fabric.links, level.carried_bits().tolist(), strict=True)
     return JointRun(
-        gpu_policy=gpu_policy.name,
-        network_policy=network_policy.name,
+        gpu_policy=gpu.name,
+        network_policy=network.name,
         jobs=job_runs(run.driver, run.engine.started_s, run.engine.lost_s, now),
         stages=tuple(
             StageResult(study.name, stage.name, stage.registered_s, stage.ended_s)
@@ -238,6 +218,6 @@ def simulate_joint(
             if stage.ended_s is not None
         ),
         end_s=now,
-        gpus=sum(node.gpus for node in nodes),
+        gpus=sum(node.gpus for node in scenario.nodes),
         link_bytes={f"{link.src}-{link.dst}": bits / 8 for link, bits in carried},
     )
