@@ -11,8 +11,9 @@ import numpy as np
 from pydantic import Field
 
 from beamer.network.allocation import Classes
-from beamer.workloads import SuccessiveHalving, Workload, generate
+from beamer.workloads.generate import Workload, generate
 from beamer.workloads.scenario import parse
+from beamer.workloads.searches import SuccessiveHalving
 from eval.asynchronous.searches import KINDS
 from eval.asynchronous.simulation import AsynchronousScenario, Draws, asynchronous_searches, simulate
 from eval.config_section import ConfigSection

@@ -24,7 +24,7 @@ from beamer.studies.events import (
     TrialRegistered,
 )
 from beamer.studies.model import TrialStatus, Worker, trial_key
-from beamer.workloads import MODELS
+from beamer.workloads.models import MODELS
 from beamer.workloads.placement import scattered
 from beamer.workloads.scenario import Scenario
 from eval.asynchronous.searches import Arrivals, AsynchronousSearch, LossCurves
