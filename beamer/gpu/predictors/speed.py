@@ -61,11 +61,8 @@ class SpeedModel:
         return sum(map(float.__mul__, self.factors, self.formula.terms(float(workers), float(servers), float(batch_size))))
 
 
-def fit_speed(formula: StepFormula, speeds: Iterable[Speed], relative: bool = True) -> SpeedModel | None:
-    """Fit a formula to measured steps; None if fewer than `MIN_SHAPES` shapes were measured.
-
-    relative: whether residuals count relative to the step, as they should; otherwise in seconds.
-    """
+def fit_speed(formula: StepFormula, speeds: Iterable[Speed]) -> SpeedModel | None:
+    """Fit a formula to measured steps; None if fewer than `MIN_SHAPES` shapes were measured."""
     # Of equal shapes the latest measurement counts, as the machine may have changed.
     usable = {(s.gpus, s.servers, s.batch_size): s for s in speeds if _usable(s)}
     latest = list(usable.values())[-MAX_SHAPES:]
@@ -73,8 +70,7 @@ def fit_speed(formula: StepFormula, speeds: Iterable[Speed], relative: bool = Tr
         return None
     design = np.array([formula.terms(float(s.gpus), float(max(s.servers, 1)), float(s.batch_size)) for s in latest])
     step = np.array([s.step_s for s in latest])
-    scale = step if relative else np.full(len(step), float(step.mean()))
-    rows, target = design / scale[:, None], step / scale
+    rows, target = design / step[:, None], np.ones(len(step))
     length = np.sqrt((rows**2).sum(0))
     factors, _ = scipy.optimize.nnls(rows / length, target)
     if not factors.any() or not np.isfinite(factors).all():
