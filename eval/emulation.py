@@ -18,8 +18,9 @@ from rich.table import Table
 from beamer.errors import InputError
 from beamer.network.allocation import Classes
 from beamer.sim import simulate
-from beamer.workloads import Workload, generate, search
+from beamer.workloads.generate import Workload, generate
 from beamer.workloads.scenario import parse
+from beamer.workloads.searches import search
 from beamer.yaml_files import dump_yaml, read_yaml
 from eval.committed import Committed, seed_range
 from eval.config_section import ConfigSection

@@ -5,9 +5,9 @@ The primal-dual argument is that of Sincronia (Agarwal et al. 2018, SIGCOMM) for
 
 import numpy as np
 
-from beamer.bounds.instance import Instance, common_release
+from beamer.bounds.instance import Instance
+from beamer.errors import InputError
 from beamer.network import bssi
-from beamer.network.arrays import Ints
 
 
 def dual(instance: Instance) -> float:
@@ -19,11 +19,8 @@ def dual(instance: Instance) -> float:
 
     Raises `InputError` unless all items are released at one time.
     """
-    common_release(instance, "the dual bound")
-    return max(_sequence(instance)[1], instance.floors_s())
-
-
-def _sequence(instance: Instance) -> tuple[Ints, float]:
+    if instance.items and (spread_s := float(np.ptp(instance.release_s))) > 0:
+        raise InputError("instance.release_s", spread_s, "one release time for all items, for the dual bound")
     load = instance.load
     items = bssi.Items(
         instance.weight,
@@ -33,4 +30,4 @@ def _sequence(instance: Instance) -> tuple[Ints, float]:
         instance.floor_s - instance.release_s,
         load.shape[1],
     )
-    return bssi.sequence(items)
+    return max(bssi.sequence(items)[1], instance.floors_s())

@@ -103,14 +103,6 @@ class Instance:
         return np.asarray(matrix[self.row, self.load.indices], np.float64).ravel()
 
 
-def common_release(instance: Instance, bound: str) -> None:
-    """Raise `InputError` unless all items of `instance` are released at one time, which `bound` needs."""
-    if instance.items and np.ptp(instance.release_s) > 0:
-        raise InputError(
-            "instance.release_s", float(np.ptp(instance.release_s)), f"one release time for all items, for {bound}"
-        )
-
-
 def at_most(instance: Instance, limit: int, bound: str) -> None:
     """Raise `InputError` if `instance` has more items than `bound` can take."""
     if instance.items > limit:

@@ -8,10 +8,12 @@ GPU-seconds that its trials compute for, however they are placed. Batch sizes ar
 differs from trial to trial, those that compute least are taken to be the ones that later rungs keep.
 """
 
-from collections.abc import Iterable
-from heapq import heappop, heappush
 from statistics import fmean
 
+import numpy as np
+
+from beamer.bounds.instance import Instance
+from beamer.bounds.release import release_srpt
 from beamer.engines.profiles import DataParallelProfile
 from beamer.engines.simulated import SimulatedJob
 from beamer.workloads.joint import JointScenario, SearchPlan
@@ -23,8 +25,10 @@ def search_bound_s(scenario: JointScenario) -> float:
     on_one = max(node.gpus for node in scenario.nodes)
     rate_bps = max(link.rate_bps for link in scenario.fabric.links)
     alone = fmean(_alone_s(search, gpus, on_one, rate_bps) for search in scenario.searches)
-    works = ((search.arrival_s, _gpu_seconds(search) / gpus) for search in scenario.searches)
-    return max(alone, _least_mean_flow_s(works))
+    works = np.array([_gpu_seconds(search) / gpus for search in scenario.searches])
+    arrivals = np.array([search.arrival_s for search in scenario.searches])
+    together = Instance(np.ones(len(works)), works[:, None], np.zeros(len(works)), arrivals)
+    return max(alone, release_srpt(together) / len(works))
 
 
 def _profile(job: SimulatedJob) -> DataParallelProfile:
@@ -54,25 +58,3 @@ def _gpu_seconds(search: SearchPlan) -> float:
         gpu_s += (rung.step - before) * sum(per_step[: rung.trials])
         before = rung.step
     return gpu_s
-
-
-def _least_mean_flow_s(works: Iterable[tuple[float, float]]) -> float:
-    """Return the mean time from arrival to end of works, given as arrival and length, the one with least left first."""
-    coming = sorted(works, reverse=True)
-    left: list[tuple[float, float]] = []  # An entry is a work's length left and its arrival, seconds.
-    now, flows = 0.0, list[float]()
-    while coming or left:
-        if not left:
-            now = max(now, coming[-1][0])
-        while coming and coming[-1][0] <= now:
-            at_s, length_s = coming.pop()
-            heappush(left, (length_s, at_s))
-        length_s, at_s = heappop(left)
-        until = coming[-1][0] if coming else float("inf")
-        if now + length_s <= until:
-            now += length_s
-            flows.append(now - at_s)
-        else:
-            heappush(left, (length_s - (until - now), at_s))
-            now = until
-    return fmean(flows)

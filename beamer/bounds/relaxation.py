@@ -15,11 +15,10 @@ from beamer.network.arrays import Floats, Ints
 
 MAX_ITEMS = 150  # The programme has n (n - 1) / 2 variables for pairs.
 MAX_LOADS = 10  # constraints per item at the start and per round
-MAX_TRIANGLES = 2000  # At most so many constraints are added per round and side.
 TOLERANCE = 1e-7  # A constraint may be violated by this share of the horizon.
 
 
-def lp_ov(instance: Instance, *, triangles: bool = False, gain: float = 1e-4, rounds: int = 30) -> float:
+def lp_ov(instance: Instance, *, gain: float = 1e-4, rounds: int = 30) -> float:
     """Return the ordering bound on the sum of weight x (completion - release), seconds.
 
     Variables are completions C_s and d_ts in [0, 1], 1 where t completes before s. For every link, C_s is at least the least
@@ -28,9 +27,9 @@ def lp_ov(instance: Instance, *, triangles: bool = False, gain: float = 1e-4, ro
 
         sum over S of load_s (C_s - after_s) >= load(S) (least ready in S + load(S) / 2) + sum over S of load_s^2 / 2,
 
-    which holds because the mean busy time of s is at most C_s - after_s - load_s / 2. triangles: demand that the order has no
-    cycle, too. gain, rounds: violated constraints are added until a round has raised the value by a smaller share, and at
-    most so often; the value is a bound after any number of rounds. A hundred items on a hundred links take some 15 to 30 s.
+    which holds because the mean busy time of s is at most C_s - after_s - load_s / 2. gain, rounds: violated constraints are
+    added until a round has raised the value by a smaller share, and at most so often; the value is a bound after any number of
+    rounds. A hundred items on a hundred links take some 15 to 30 s.
 
     The value is that of a dual solution, rounded to feasibility here: it does not rest on the solver's tolerance.
     Raises `InputError` for more than 150 items.
@@ -46,11 +45,7 @@ def lp_ov(instance: Instance, *, triangles: bool = False, gain: float = 1e-4, ro
         previous, point = value, programme.solve()
         value = max(value, point.value)
         added = programme.add_loads(point) + (0 if instance.plain else programme.add_busy(point))
-        if triangles and (not added or value - previous < gain * abs(value)):
-            added += programme.add_triangles(point)
-        elif value - previous < gain * abs(value):
-            break
-        if not added:
+        if not added or value - previous < gain * abs(value):
             break
     return instance.above_release(value)
 
@@ -140,26 +135,6 @@ class _Programme:
                 size = float(load[chosen].sum())
                 least = float(ready[chosen].min()) + size / 2 + float(load[chosen] @ (load[chosen] / 2 + after[chosen])) / size
                 added += self._add((1, p, *users[chosen].tolist()), users[chosen], load[chosen] / size, least)
-        return added
-
-    def add_triangles(self, point: _Point) -> int:
-        """Add the most violated of `1 <= d_ab + d_bc + d_ca <= 2`; return how many."""
-        d, added = point.before, 0
-        n = len(d)
-        cycle = d[:, :, None] + d[None, :, :] + d.T[:, None, :]
-        a, b = self._first, self._second
-        for sign, excess in ((-1.0, cycle - 2.0), (1.0, 1.0 - cycle)):
-            # Each cycle a < b < c is considered in one rotation; a > b > c is the same inequality the other way round.
-            inside = excess[a, b] * (np.arange(n)[None, :] > b[:, None])
-            for k in np.argsort(-inside, axis=None)[:MAX_TRIANGLES]:
-                pair, c = divmod(int(k), n)
-                if inside[pair, c] <= 1e-6:
-                    break
-                i, j = int(a[pair]), int(b[pair])
-                columns = np.array([self._pair[i, j], self._pair[j, c], self._pair[i, c]])
-                # As d_ca = 1 - d_ac, the sum is d_ab + d_bc - d_ac + 1.
-                values, least = np.array([sign, sign, -sign]), -1.0 if sign < 0 else 0.0
-                added += self._add((2, int(sign), i, j, c), columns, values, least)
         return added
 
     def solve(self) -> _Point:

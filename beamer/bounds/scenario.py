@@ -39,17 +39,15 @@ class _Effort(NamedTuple):
 EFFORT = {"barrier": _Effort(8, 100, 60), "stage-order": _Effort(6, 80, 120)}
 
 
-def trace_instance(trace: Trace, rate_bps: float) -> Instance:
-    """Return the coflows of `trace` as items on a big switch: port p's uplink is link p, its downlink link `ports` + p."""
+def trace_bounds(trace: Trace, rate_bps: float) -> Bounds:
+    """Return the bounds on the sum of the coflow completion times of `trace` that take no longer than its replay.
+
+    Coflows are items on a big switch: port p's uplink is link p, its downlink link `ports` + p.
+    """
     _, jobs = big_switch(trace, rate_bps)
     count = len(jobs.key)
     load = csr_array((jobs.seconds, jobs.link, jobs.first), shape=(count, 2 * trace.ports))
-    return Instance(np.ones(count), load, jobs.iteration_s, jobs.started_s)
-
-
-def trace_bounds(trace: Trace, rate_bps: float) -> Bounds:
-    """Return the bounds on the sum of the coflow completion times of `trace` that take no longer than its replay."""
-    return _affordable_bounds(trace_instance(trace, rate_bps))
+    return bounds(Instance(np.ones(count), load, jobs.iteration_s, jobs.started_s), _affordable(count))
 
 
 def scenario_instance(scenario: Scenario, acknowledgements: bool = True) -> tuple[tuple[str, ...], Instance]:
@@ -136,10 +134,6 @@ def _no_bound(name: str, scenario: Scenario) -> str | None:
 
 def _affordable(items: int) -> Sequence[str]:
     return [name for name in BOUNDS if name != "lp-ov" or items <= MAX_ORDERED]
-
-
-def _affordable_bounds(instance: Instance) -> Bounds:
-    return bounds(instance, _affordable(instance.items))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,7 @@
 """All bounds that apply to an instance, and the best of them."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from beamer.bounds.barrier import barrier
 from beamer.bounds.dual import dual
@@ -27,8 +26,6 @@ JOB_BOUNDS: Mapping[str, Callable[..., float]] = {
     "barrier": barrier,
     "stage-order": stage_order,
 }
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,18 @@ def bounds(instance: Instance, only: Sequence[str] = tuple(BOUNDS)) -> Bounds:
 
     Raises `InputError` for a name that is none, and if no bound applies.
     """
-    return _applicable({name: BOUNDS[_known(name, BOUNDS)] for name in only}, instance, float(instance.weight.sum()))
+    values: dict[str, float] = {}
+    inapplicable: dict[str, str] = {}
+    for name in only:
+        if name not in BOUNDS:
+            raise InputError("bound", name, nearest(name, BOUNDS))
+        try:
+            values[name] = BOUNDS[name](instance)
+        except InputError as error:
+            inapplicable[name] = str(error)
+    if not values:
+        raise InputError("bounds", inapplicable, "at least one that applies")
+    return Bounds(values, inapplicable, float(instance.weight.sum()))
 
 
 def study_bounds(study: Sequence[str], stages: Instance, only: Sequence[str] = tuple(BOUNDS)) -> Bounds:
@@ -71,24 +79,4 @@ def study_bounds(study: Sequence[str], stages: Instance, only: Sequence[str] = t
 
     `mean_s` is per stage: the sum divided by the sum of the stages' weights.
     """
-    found = bounds(chained(study, stages), only)
-    return Bounds(found.values, found.inapplicable, float(stages.weight.sum()))
-
-
-def _known(name: str, names: Collection[str]) -> str:
-    if name not in names:
-        raise InputError("bound", name, nearest(name, names))
-    return name
-
-
-def _applicable(functions: Mapping[str, Callable[[T], float]], subject: T, weight: float) -> Bounds:
-    values: dict[str, float] = {}
-    inapplicable: dict[str, str] = {}
-    for name, function in functions.items():
-        try:
-            values[name] = function(subject)
-        except InputError as error:
-            inapplicable[name] = str(error)
-    if not values:
-        raise InputError("bounds", inapplicable, "at least one that applies")
-    return Bounds(values, inapplicable, weight)
+    return replace(bounds(chained(study, stages), only), weight=float(stages.weight.sum()))

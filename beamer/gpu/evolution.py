@@ -10,13 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from beamer.gpu.arrays import Bools, Floats, Ints
 from beamer.gpu.ties import comparable
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 EMPTY = -1
 MIN_RATE = 1e-12  # samples per second; keeps scores finite where a job makes no progress
@@ -47,12 +43,6 @@ def trim_to_limits(genomes: Ints, limit: Ints) -> Ints:
     return result
 
 
-def drop_jobs(genomes: Ints, dropped: Bools) -> Ints:
-    """Empty the genes of the jobs that are `dropped`, a row per genome."""
-    gone = dropped[np.arange(len(genomes))[:, None], genomes] & (genomes != EMPTY)
-    return np.where(gone, EMPTY, genomes)
-
-
 def uniform_crossover(parents: Ints, rng: np.random.Generator) -> Ints:
     """Pair the genomes at random and swap each of a pair's genes with probability one half."""
     pairs = rng.permutation(len(parents))[: len(parents) // 2 * 2].reshape(-1, 2)
@@ -63,7 +53,9 @@ def uniform_crossover(parents: Ints, rng: np.random.Generator) -> Ints:
 
 def uniform_mutation(genomes: Ints, protected: Bools, probability: float, rng: np.random.Generator) -> Ints:
     """Drop each job of each genome with `probability`, but for those that are `protected`."""
-    return drop_jobs(genomes, (rng.random((len(genomes), len(protected))) < probability) & ~protected)
+    dropped = (rng.random((len(genomes), len(protected))) < probability) & ~protected
+    gone = dropped[np.arange(len(genomes))[:, None], genomes] & (genomes != EMPTY)
+    return np.where(gone, EMPTY, genomes)
 
 
 def fill_free_gpus(held: Ints, gpus: int, order: Ints, limit: Ints, least: Ints) -> Ints:

@@ -8,13 +8,9 @@ Of steps that are equally steep the first row's comes first, of sizes of a row t
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from beamer.gpu.arrays import Floats, Ints
 from beamer.gpu.ties import comparable
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 EVERY_COUNT_UP_TO = 4  # Beyond so many nodes, sizes are considered ever further apart, so that tables stay narrow.
 

@@ -10,6 +10,7 @@ differently and share no more than the count of what is free, so that neither is
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from heapq import heapify, heappop, heappush, heapreplace
+from types import MappingProxyType
 
 from beamer.gpu.model import ROUNDING, Cluster, Grant, Job, Request
 
@@ -304,7 +305,7 @@ def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
         else:
             others.append(job)
     placer = CompactPlacer(cluster)
-    grants = _place_all(placer, chosen, {job.key: job.request.gpus for job in chosen}, {}, {}, gangs=True)
+    grants = _place_all(placer, chosen, {job.key: job.request.gpus for job in chosen}, {}, gangs=True)
     for job in others if placer.free_gpus > left else ():  # Some of the chosen jobs found too few cores.
         grant = placer.place(job, job.request.gpus)
         if grant:
@@ -313,14 +314,14 @@ def pack(cluster: Cluster, order: Iterable[Job]) -> dict[str, Grant]:
 
 
 def place_compactly(
-    cluster: Cluster, jobs: Sequence[Job], sizes: Mapping[str, int], servers: Mapping[str, int] | None = None
+    cluster: Cluster, jobs: Sequence[Job], sizes: Mapping[str, int], servers: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, Grant]:
     """Grant jobs so many GPUs as `place_sizes` does, but on one node if a node has as many: smaller jobs make room for larger.
 
     A job that keeps its size moves if it is on several nodes and one would do. Jobs leave the node on which the fewest GPUs
     change hands, and only for a job that has more GPUs than they have together.
+    servers: by job; one that is not named keeps those that it has, or gets one per worker.
     """
-    servers = servers or {}
     placer = CompactPlacer(cluster)
     empty = {cores: placer.most_on_one(job.request) for cores, job in {job.request.worker_cpus: job for job in jobs}.items()}
     residents: dict[str, list[Job]] = {node.name: [] for node in cluster.nodes}
@@ -388,36 +389,26 @@ def _to_leave(
 
 
 def place_sizes(
-    cluster: Cluster,
-    jobs: Iterable[Job],
-    sizes: Mapping[str, int],
-    batches: Mapping[str, int] | None = None,
-    servers: Mapping[str, int] | None = None,
+    cluster: Cluster, jobs: Iterable[Job], sizes: Mapping[str, int], batches: Mapping[str, int] | None = None
 ) -> dict[str, Grant]:
     """Grant jobs so many GPUs, in all at most as many as there are: where they run, or near what they have or had last.
 
     A job that keeps its size stays in place, then the largest are placed first; where cores are short, some get half as many,
     or none.
-    batches: by job, as `Grant.batch_size`. servers: by job; one that is not named keeps those it has, or gets one per worker.
+    batches: by job, as `Grant.batch_size`. Servers: those that a job keeps, else one per worker.
     """
-    return _place_all(CompactPlacer(cluster), jobs, sizes, batches or {}, servers or {}, gangs=False)
+    return _place_all(CompactPlacer(cluster), jobs, sizes, batches or {}, gangs=False)
 
 
 def _place_all(
-    placer: CompactPlacer,
-    jobs: Iterable[Job],
-    sizes: Mapping[str, int],
-    batches: Mapping[str, int],
-    servers: Mapping[str, int],
-    gangs: bool,
+    placer: CompactPlacer, jobs: Iterable[Job], sizes: Mapping[str, int], batches: Mapping[str, int], gangs: bool
 ) -> dict[str, Grant]:
     """Do as `place_sizes` with what is free. gangs: whether jobs get their size or none."""
     moving: list[Job] = []
     grants: dict[str, Grant] = {}
     for job in jobs:
         size = sizes.get(job.key, 0)
-        stays = job.grant is not None and job.grant.size == size and servers.get(job.key) in (None, job.grant.served)
-        if stays and job.grant and placer.fits(job.grant, job.request):
+        if job.grant and job.grant.size == size and placer.fits(job.grant, job.request):
             placer.reserve(job.grant, job.request)
             grants[job.key] = Grant(job.grant.gpus, job.grant.servers, batches.get(job.key, 0))
         elif size:
@@ -425,7 +416,7 @@ def _place_all(
     moving.sort(key=lambda job: -sizes[job.key])
     for job in moving:
         size = sizes[job.key]
-        grant = placer.place(job, size, batches.get(job.key, 0), servers.get(job.key, 0))
+        grant = placer.place(job, size, batches.get(job.key, 0))
         if grant is None and not gangs:
             grant = _place_fewer(placer, job, size)
         if grant:

@@ -45,12 +45,15 @@ class GpuPolicy(Policy[S]):
         """
 
 
-def check_positive(policy: GpuPolicy[Any], *names: str) -> None:
-    """Check that parameters of a policy are finite numbers above 0. Raises `InputError` naming the first that is not."""
+def check_positive(policy: GpuPolicy[Any], *names: str, endless: bool = False) -> None:
+    """Check that parameters of a policy are numbers above 0. Raises `InputError` naming the first that is not.
+
+    endless: whether they may be infinite.
+    """
     for name in names:
         value = getattr(policy, name)
-        if not 0 < value < inf:
-            raise InputError(name, value, "a finite number above 0")
+        if not value > 0 or (value == inf and not endless):
+            raise InputError(name, value, "a number above 0, infinity for ever" if endless else "a finite number above 0")
 
 
 def check_interval(policy: GpuPolicy[Any], *names: str) -> None:
@@ -60,14 +63,6 @@ def check_interval(policy: GpuPolicy[Any], *names: str) -> None:
         if not MIN_INTERVAL_S <= value <= MAX_SECONDS:
             expected = f"a finite number above 0, from {MIN_INTERVAL_S} to {MAX_SECONDS} seconds"
             raise InputError(name, value, expected)
-
-
-def check_positive_or_endless(policy: GpuPolicy[Any], *names: str) -> None:
-    """Check that parameters of a policy are numbers above 0, infinity among them. Raises `InputError` naming the first."""
-    for name in names:
-        value = getattr(policy, name)
-        if not value > 0:
-            raise InputError(name, value, "a number above 0, infinity for ever")
 
 
 def check_at_least(policy: GpuPolicy[Any], least: float, *names: str, endless: bool = False) -> None:

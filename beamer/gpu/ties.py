@@ -7,9 +7,9 @@ first. Numbers on two sides of a step of the grid can still differ, which is as 
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from beamer.gpu.arrays import Floats
 
 KEPT_BITS = 30
 """Of a number's 53: steps of 1e-9 of it. Kernels differ by some 1e-13 once systems of equations are solved, measured figures by

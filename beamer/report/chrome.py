@@ -29,14 +29,14 @@ class _Job(NamedTuple):
     end_s: float
 
 
-def run_events(runs: Sequence[RunResult]) -> list[TraceEvent]:
-    """Return the stages and jobs of runs as complete events, processes and threads named and sorted."""
-    return list(_run_events((run.policy, run.stages, list(_jobs(run))) for run in runs))
+def run_events(runs: Sequence[RunResult]) -> Iterator[TraceEvent]:
+    """Yield the stages and jobs of runs as complete events, processes and threads named and sorted."""
+    return _run_events((run.policy, run.stages, list(_jobs(run))) for run in runs)
 
 
-def joint_events(runs: Sequence[JointRun]) -> list[TraceEvent]:
-    """Return stages, and trials from their first start to their end, of runs under a policy of each level; as `run_events`."""
-    return list(_run_events((run.timeline.policy, run.stages, list(_trials(run))) for run in runs))
+def joint_events(runs: Sequence[JointRun]) -> Iterator[TraceEvent]:
+    """Yield stages, and trials from their first start to their end, of runs under a policy of each level; as `run_events`."""
+    return _run_events((run.timeline.policy, run.stages, list(_trials(run))) for run in runs)
 
 
 def _jobs(run: RunResult) -> Iterator[_Job]:
@@ -72,12 +72,8 @@ def _run_events(runs: Iterable[tuple[str, Sequence[StageResult], Sequence[_Job]]
                 yield _complete(process, threads[job.trial], job.name, "job", job.start_s, job.end_s)
 
 
-def replay_events(replays: Sequence[Replay]) -> list[TraceEvent]:
-    """Return the coflows of replays as complete events, processes and threads named and sorted."""
-    return list(_replay_events(replays))
-
-
-def _replay_events(replays: Sequence[Replay]) -> Iterator[TraceEvent]:
+def replay_events(replays: Sequence[Replay]) -> Iterator[TraceEvent]:
+    """Yield the coflows of replays as complete events, processes and threads named and sorted."""
     for process, one in enumerate(replays, 1):
         yield from _process(process, f"{one.policy}, {one.allocator}")
         release, completion = one.release_s.tolist(), one.completion_s.tolist()
@@ -96,9 +92,9 @@ def _replay_events(replays: Sequence[Replay]) -> Iterator[TraceEvent]:
             yield _complete(process, track, one.id[i], "coflow", release[i], completion[i])
 
 
-def write_events(events: Sequence[TraceEvent], path: Path) -> None:
+def write_events(events: Iterable[TraceEvent], path: Path) -> None:
     """Write events as a file that the viewers open."""
-    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), "utf-8")
+    path.write_text(json.dumps({"traceEvents": list(events), "displayTimeUnit": "ms"}), "utf-8")
 
 
 def _complete(process: int, thread: int, name: str, category: str, start_s: float, end_s: float) -> TraceEvent:

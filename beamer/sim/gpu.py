@@ -1,9 +1,10 @@
 """Runs GPU policies on simulated clusters: jobs arrive, a tuner judges them, nodes fail, the GPU scheduler does the rest."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -14,7 +15,7 @@ from beamer.gpu.driver import SearchDriver
 from beamer.gpu.model import Node, Report
 from beamer.gpu.policy import GpuPolicy
 from beamer.gpu.tuners import NoTuner, Tuner
-from beamer.studies.events import Event, StageRegistered, StudyRegistered, TargetSet, TrialEnded, TrialRegistered
+from beamer.studies.events import StageRegistered, StudyRegistered, TargetSet, TrialRegistered
 from beamer.studies.model import Rung, TrialStatus, trial_key
 
 
@@ -31,12 +32,7 @@ class Arrival:
     job: SimulatedJob
     """What it runs."""
     stage: str | None = None
-    """The stage that waits for it to come to `target`, registered with its first trial.
-
-    None: none does, or the tuner says which.
-    """
-    target: int = 0
-    """The iteration that the stage waits for; 0: the iterations of its request."""
+    """The stage that waits for its end, registered with its first trial; None: none does, or the tuner says which."""
     rungs: tuple[Rung, ...] = ()
     """The rungs that its study declares."""
 
@@ -73,10 +69,6 @@ class JobRun:
         """From submission to end, infinite without one."""
         return math.inf if self.ended_s is None else self.ended_s - self.submitted_s
 
-    def reached_s(self, loss: float) -> float:
-        """Return when it first reported at most `loss`, infinity if it never did."""
-        return next((report.at_s for report in self.reports if report.loss <= loss), math.inf)
-
 
 @dataclass(frozen=True)
 class GpuRun:
@@ -97,44 +89,6 @@ class GpuRun:
         return max(job.submitted_s + job.jct_s for job in self.jobs) - min(job.submitted_s for job in self.jobs)
 
 
-class _Simulation:
-    def __init__(
-        self, policy: GpuPolicy[Any], nodes: Sequence[Node], arrivals: Sequence[Arrival], tuner: Tuner, seed: int
-    ) -> None:
-        self.policy = policy
-        self.engine = SimulatedCluster(nodes, {arrival.key: arrival.job for arrival in arrivals}, self._target)
-        self.driver = SearchDriver(by_policy(self.policy, seed, live=False), self.engine, tuner, on_event=self._note)
-        self.submitted: dict[str, float] = {}
-        self.ended: dict[str, TrialEnded] = {}
-
-    def _target(self, key: str) -> int:
-        job = self.driver.ledger.job(key)
-        assert job, "it is granted GPUs"
-        return job.request.iterations
-
-    def _note(self, event: Event) -> None:
-        if isinstance(event, TrialEnded):
-            self.ended[event.trial] = event
-
-    def submit(self, arrival: Arrival) -> None:
-        """Have a trial ask for GPUs."""
-        submit(self.driver, arrival, self.engine.now)
-        self.submitted[arrival.key] = self.engine.now
-
-    def step(self) -> float | None:
-        """Let scheduler and tuner act until neither has anything left to do at this instant."""
-        now = self.engine.now
-        while (wake_s := self.driver.step(now)) is not None and wake_s <= now:
-            pass
-        return wake_s
-
-    def results(self) -> GpuRun:
-        """Return what became of every trial."""
-        now, engine = self.engine.now, self.engine
-        runs = job_runs(self.driver, self.submitted, engine.started_s, engine.lost_s, now)
-        return GpuRun(self.policy.name, runs, now)
-
-
 def submit(driver: SearchDriver, arrival: Arrival, now: float) -> None:
     """Have a trial ask for GPUs, with its study and its stage if it is their first."""
     request = arrival.job.request
@@ -142,24 +96,33 @@ def submit(driver: SearchDriver, arrival: Arrival, now: float) -> None:
     if arrival.stage is not None:
         driver.take(StageRegistered(now, arrival.study, arrival.stage))
         driver.take(TrialRegistered(now, arrival.study, arrival.name, request.iterations))
-        driver.take(TargetSet(now, arrival.key, arrival.target or request.iterations, arrival.stage))
+        driver.take(TargetSet(now, arrival.key, request.iterations, arrival.stage))
     driver.submit(arrival.study, arrival.name, request, now)
 
 
+def target_of(driver: SearchDriver, key: str) -> int:
+    """Return the iteration after which a job that is granted GPUs is to end."""
+    job = driver.ledger.job(key)
+    assert job, "it is granted GPUs"
+    return job.request.iterations
+
+
+def settle(driver: SearchDriver, now: float) -> float | None:
+    """Let scheduler and tuner act until neither has anything left to do at this instant; return when the next step is due."""
+    while (wake_s := driver.step(now)) is not None and wake_s <= now:
+        pass
+    return wake_s
+
+
 def job_runs(
-    driver: SearchDriver,
-    submitted: Mapping[str, float],
-    started_s: Mapping[str, float],
-    lost_s: Mapping[str, float],
-    now: float,
+    driver: SearchDriver, started_s: Mapping[str, float], lost_s: Mapping[str, float], now: float
 ) -> tuple[JobRun, ...]:
-    """Return what became of the trials that were submitted, each at a time."""
+    """Return what became of the trials, in the order in which they were submitted."""
     runs = []
-    for key, at_s in submitted.items():
-        trial, job = driver.tracker.trials[key], driver.ledger.job(key) or driver.ledger.ended[key]
-        held_s = job.gpu_seconds_at(now)
-        lost = lost_s.get(key, 0.0)
-        runs.append(JobRun(key, at_s, started_s.get(key), trial.ended_s, trial.status, held_s, lost, job.reports))
+    for key, trial in driver.tracker.trials.items():
+        job = driver.ledger.job(key) or driver.ledger.ended[key]
+        held_s, lost = job.gpu_seconds_at(now), lost_s.get(key, 0.0)
+        runs.append(JobRun(key, job.submitted_s, started_s.get(key), trial.ended_s, trial.status, held_s, lost, job.reports))
     return tuple(runs)
 
 
@@ -178,37 +141,44 @@ def simulate_gpus(
     Raises `InputError` for two trials of one key, and for the failure of a node that is not there, then or at all.
     """
     _check(nodes, arrivals, failures)
-    sim = _Simulation(policy, nodes, arrivals, tuner or NoTuner(), seed)
-    engine = sim.engine
-    node = {one.name: one for one in nodes}
-    queue = sorted(arrivals, key=lambda arrival: arrival.at_s)[::-1]
-    changes = [(failure.at_s, failure.node, True) for failure in failures]
-    changes += [(failure.back_s, failure.node, False) for failure in failures if failure.back_s < math.inf]
-    heapify(changes)
+    jobs = {arrival.key: arrival.job for arrival in arrivals}
+    engine = SimulatedCluster(nodes, jobs, lambda key: target_of(driver, key))
+    driver = SearchDriver(by_policy(policy, seed, live=False), engine, tuner or NoTuner())
+    due = _due(engine, driver, nodes, arrivals, failures)
     wake_s: float | None = None
-    while not sim.driver.tuner.done:
-        now = min(
-            engine.next_s(),
-            queue[-1].at_s if queue else math.inf,
-            changes[0][0] if changes else math.inf,
-            math.inf if wake_s is None or len(sim.ended) == len(sim.submitted) else wake_s,
-        )
+    while not driver.tuner.done:
+        if len(driver.ledger.ended) == len(driver.tracker.trials):
+            wake_s = None
+        now = min(engine.next_s(), due[0][0] if due else math.inf, math.inf if wake_s is None else wake_s)
         if now > until_s or now == math.inf:
             break
-        asked_only = engine.next_s() == math.inf and not queue and not changes
+        asked_only = engine.next_s() == math.inf and not due
         engine.advance(now)
-        while changes and changes[0][0] <= now:
-            _, name, lost = heappop(changes)
-            if lost:
-                engine.lose(name)
-            else:
-                engine.join(node[name])
-        while queue and queue[-1].at_s <= now:
-            sim.submit(queue.pop())
-        wake_s = sim.step()
+        while due and due[0][0] <= now:
+            due.popleft()[1]()
+        wake_s = settle(driver, engine.now)
         if asked_only and engine.next_s() == math.inf:
             break
-    return sim.results()
+    return GpuRun(policy.name, job_runs(driver, engine.started_s, engine.lost_s, engine.now), engine.now)
+
+
+def _due(
+    engine: SimulatedCluster,
+    driver: SearchDriver,
+    nodes: Sequence[Node],
+    arrivals: Sequence[Arrival],
+    failures: Sequence[Failure],
+) -> deque[tuple[float, Callable[[], None]]]:
+    """Return what happens from outside and when, in order: at one time, nodes come and go before trials arrive."""
+    node = {one.name: one for one in nodes}
+    changes = [(failure.at_s, failure.node, True) for failure in failures]
+    changes += [(failure.back_s, failure.node, False) for failure in failures if failure.back_s < math.inf]
+    due: list[tuple[float, Callable[[], None]]] = [
+        (at_s, partial(engine.lose, name) if is_lost else partial(engine.join, node[name]))
+        for at_s, name, is_lost in sorted(changes)
+    ]
+    due += [(arrival.at_s, partial(submit, driver, arrival, arrival.at_s)) for arrival in arrivals]
+    return deque(sorted(due, key=lambda one: one[0]))
 
 
 def check_arrivals(arrivals: Sequence[Arrival]) -> None:

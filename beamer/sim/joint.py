@@ -4,7 +4,7 @@ One tracker feeds both. How long an iteration takes follows from what its trial 
 the GPU policy sees that in the speeds that jobs report.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -16,19 +16,15 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.decider import by_policy
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.ledger import GpuLedger
-from beamer.gpu.model import Node
 from beamer.gpu.policy import GpuPolicy
-from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner, Tuners
+from beamer.gpu.tuners import HalvingTuner, Tuner, Tuners
 from beamer.joint.parts import NO_PARTS, JointParts
 from beamer.joint.wrapping import network_aware
-from beamer.network.allocation import Allocator, check_pair
-from beamer.network.fabric import Fabric
+from beamer.network.allocation import Allocator, Classes, check_pair
 from beamer.network.ledger import NetworkLedger
-from beamer.network.plan import QUEUES
 from beamer.network.policies import NetworkPolicy
-from beamer.sim.disturbances import UNDISTURBED, Disturbances
-from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, submit
-from beamer.sim.network_level import Assumptions, NetworkLevel, chosen_allocator
+from beamer.sim.gpu import Arrival, JobRun, check_arrivals, job_runs, settle, submit, target_of
+from beamer.sim.network_level import Assumptions, NetworkLevel
 from beamer.sim.networked_engine import NetworkedEngine
 from beamer.sim.results import RunResult, StageResult
 from beamer.studies.model import split_key
@@ -101,28 +97,24 @@ class JointRun:
 class _Simulation:
     def __init__(
         self,
+        scenario: JointScenario,
         level: NetworkLevel,
         tracker: Tracker,
-        nodes: Sequence[Node],
         arrivals: Sequence[Arrival],
-        gpu_policy: GpuPolicy[Any],
+        policy: GpuPolicy[Any],
         tuner: Tuner,
-        report_s: float,
-        seed: int,
-        disturbances: Disturbances,
+        make_engine: Callable[..., NetworkedEngine],
     ) -> None:
         self._level = level
-        self._waiting = len(arrivals)
+        self._trials = len(arrivals)
         self._is_due = self._is_asked = False
         self._woken_s = 0.0
-        self.submitted: dict[str, float] = {}
         jobs = {arrival.key: arrival.job for arrival in arrivals}
-        self._disturbances = disturbances
-        self._seed = seed
-        self.engine = NetworkedEngine(
-            level, nodes, jobs, self._target, report_s, self._due, self._sent_bytes, disturbances.loses(seed)
+        self.engine = make_engine(
+            level, scenario.nodes, jobs, lambda key: target_of(self.driver, key), scenario.report_s, self._due
         )
-        self.driver = SearchDriver(by_policy(gpu_policy, seed, live=False), self.engine, tuner, tracker=tracker)
+        decides = by_policy(policy, scenario.seed, live=False)
+        self.driver: SearchDriver = SearchDriver(decides, self.engine, tuner, tracker=tracker)
         for arrival in arrivals:
             level.after(arrival.at_s, partial(self._submit, arrival))
 
@@ -139,18 +131,11 @@ class _Simulation:
 
     @property
     def _is_over(self) -> bool:
-        trials = self.driver.tracker.trials
-        ended = not self._waiting and all(trials[key].status.is_finished for key in self.submitted)
-        return ended or self.driver.tuner.done
+        return len(self.driver.ledger.ended) == self._trials or self.driver.tuner.done
 
     def _submit(self, arrival: Arrival) -> None:
-        self._waiting -= 1
-        self.submitted[arrival.key] = self._level.now_s
         submit(self.driver, arrival, self._level.now_s)
         self._due()
-
-    def _sent_bytes(self, key: str, declared: int) -> int:
-        return self._disturbances.sent_bytes(split_key(key)[0], declared, self._seed)
 
     def _due(self) -> None:
         self._is_due = True
@@ -159,8 +144,7 @@ class _Simulation:
         """Let scheduler and tuner act until neither has anything left to do at this instant."""
         now, asked_only = self._level.now_s, self._is_asked
         self._is_due = self._is_asked = False
-        while (wake_s := self.driver.step(now)) is not None and wake_s <= now:
-            pass
+        wake_s = settle(self.driver, now)
         # A policy that starts nothing when it is asked at its own wish, while nothing runs or comes, starts nothing any more.
         if wake_s is not None and wake_s != self._woken_s and not (asked_only and self._level.is_idle):
             self._woken_s = wake_s
@@ -170,11 +154,6 @@ class _Simulation:
         self._is_asked = self._level.is_idle
         self._due()
 
-    def _target(self, key: str) -> int:
-        job = self.driver.ledger.job(key)
-        assert job, "it is granted GPUs"
-        return job.request.iterations
-
 
 def simulate_scenario(
     scenario: JointScenario,
@@ -183,7 +162,7 @@ def simulate_scenario(
     assumptions: Assumptions | None = None,
     allocator: Allocator | None = None,
     parts: JointParts = NO_PARTS,
-    disturbances: Disturbances = UNDISTURBED,
+    make_engine: Callable[..., NetworkedEngine] = NetworkedEngine,
 ) -> JointRun:
     """Run a scenario's searches, judged by successive halving, under a policy of each level. Raises as `simulate_joint`."""
     arrivals = [
@@ -192,69 +171,46 @@ def simulate_scenario(
         for name, job in search.trials.items()
     ]
     tuner = Tuners([HalvingTuner(search.name, search.rungs) for search in scenario.searches])
-    return simulate_joint(
-        scenario.fabric,
-        scenario.nodes,
-        arrivals,
-        gpu,
-        network,
-        tuner,
-        scenario.report_s,
-        scenario.seed,
-        assumptions,
-        allocator,
-        scenario.queues,
-        parts,
-        disturbances,
-    )
+    return simulate_joint(scenario, arrivals, tuner, gpu, network, assumptions, allocator, parts, make_engine)
 
 
 def simulate_joint(
-    fabric: Fabric,
-    nodes: Sequence[Node],
+    scenario: JointScenario,
     arrivals: Sequence[Arrival],
-    gpu_policy: GpuPolicy[Any],
-    network_policy: NetworkPolicy[Any],
-    tuner: Tuner | None = None,
-    report_s: float = 1.0,
-    seed: int = 0,
+    tuner: Tuner,
+    gpu: GpuPolicy[Any],
+    network: NetworkPolicy[Any],
     assumptions: Assumptions | None = None,
     allocator: Allocator | None = None,
-    queues: int = QUEUES,
     parts: JointParts = NO_PARTS,
-    disturbances: Disturbances = UNDISTURBED,
+    make_engine: Callable[..., NetworkedEngine] = NetworkedEngine,
 ) -> JointRun:
-    """Run trials on the GPUs of a fabric's hosts under a policy of each level.
+    """Run trials where a scenario's searches would run, judged by a tuner, under a policy of each level.
 
-    report_s: seconds between two reports of a trial. seed: of both policies. allocator: so many `queues` if None.
-    parts: of what each level is told of the other. disturbances: of what neither is told.
+    allocator: the scenario's classes if None. parts: of what each level is told of the other. make_engine: given the arguments
+    of `NetworkedEngine`.
     Raises `InputError` for nodes that are no hosts, two trials of one key, jobs that may run on a part of what they need or do
-    not say what they synchronise, a network policy that the allocator cannot carry out, assumptions that cannot hold, and a
-    cable that is not there.
+    not say what they synchronise, a network policy that the allocator cannot carry out, and assumptions that cannot hold.
     """
-    for i, node in enumerate(nodes):
+    fabric = scenario.fabric
+    for i, node in enumerate(scenario.nodes):
         if node.name not in fabric.host:
             raise InputError(f"nodes[{i}].name", node.name, nearest(node.name, fabric.host))
     check_arrivals(arrivals)
-    disturbances.check_cable(fabric)
     assumed = assumptions or Assumptions()
-    chosen = chosen_allocator(queues, assumed, allocator)
-    check_pair(network_policy, chosen)
-    network = NetworkLedger(fabric)
-    tracker = Tracker(GpuLedger(), network)
-    level = NetworkLevel(tracker, network, network_policy, Random(seed), assumed, chosen, parts)
-    gpu_policy = network_aware(gpu_policy, fabric, parts)
-    run = _Simulation(level, tracker, nodes, arrivals, gpu_policy, tuner or NoTuner(), report_s, seed, disturbances)
-    if disturbances.cable is not None:
-        at_s, one, other = disturbances.cable
-        level.after(at_s, partial(level.reroute, {(one, other), (other, one)}))
+    chosen = allocator or Classes(queues=scenario.queues)
+    check_pair(network, chosen)
+    ledger = NetworkLedger(fabric)
+    tracker = Tracker(GpuLedger(), ledger)
+    level = NetworkLevel(tracker, ledger, network, Random(scenario.seed), assumed, chosen, parts)
+    run = _Simulation(scenario, level, tracker, arrivals, network_aware(gpu, fabric, parts), tuner, make_engine)
     run.run_to_end()
     now = level.now_s
     carried = zip(fabric.links, level.carried_bits().tolist(), strict=True)
     return JointRun(
-        gpu_policy=gpu_policy.name,
-        network_policy=network_policy.name,
-        jobs=job_runs(run.driver, run.submitted, run.engine.started_s, run.engine.lost_s, now),
+        gpu_policy=gpu.name,
+        network_policy=network.name,
+        jobs=job_runs(run.driver, run.engine.started_s, run.engine.lost_s, now),
         stages=tuple(
             StageResult(study.name, stage.name, stage.registered_s, stage.ended_s)
             for study in tracker.studies.values()
@@ -262,6 +218,6 @@ def simulate_joint(
             if stage.ended_s is not None
         ),
         end_s=now,
-        gpus=sum(node.gpus for node in nodes),
+        gpus=sum(node.gpus for node in scenario.nodes),
         link_bytes={f"{link.src}-{link.dst}": bits / 8 for link, bits in carried},
     )

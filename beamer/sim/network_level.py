@@ -19,7 +19,7 @@ from beamer.joint.links import iteration_s
 from beamer.joint.parts import NO_PARTS, JointParts
 from beamer.joint.phases import Cycle, start_delay_s
 from beamer.joint.planes import least_used_plane
-from beamer.network.allocation import Allocator, Classes, is_asked
+from beamer.network.allocation import Allocator, is_asked
 from beamer.network.allocation.base import Arrangement
 from beamer.network.arrays import Floats, Ints
 from beamer.network.decide import check_order
@@ -45,8 +45,6 @@ class Assumptions:
     """Whether the acknowledgements of TCP load links, too."""
     progress_s: float = 0.5
     """Seconds for which reports of progress are collected before they trigger a decision."""
-    minimum_share: float = 0.0
-    """The share of every link that each class is guaranteed."""
     unregistered_share: float = 0.0
     """The share of every link that traffic takes which nobody has registered; no policy is told."""
     coflows_known: bool | None = None
@@ -57,15 +55,6 @@ class Assumptions:
             raise InputError("progress_s", self.progress_s, "seconds above 0")
         if not 0 <= self.unregistered_share < 1:
             raise InputError("unregistered_share", self.unregistered_share, "a share of at least 0, below 1")
-
-
-def chosen_allocator(queues: int, assumptions: Assumptions, allocator: Allocator | None) -> Allocator:
-    """Return an allocator, or if none is given so many classes with the share that is assumed. Raises `InputError` for both."""
-    if allocator is None:
-        return Classes(queues=queues, minimum_share=assumptions.minimum_share)
-    if assumptions.minimum_share:
-        raise InputError("minimum_share", assumptions.minimum_share, "0, as the allocator that is given has its own")
-    return allocator
 
 
 def _cycle(spec: JobSpec, footprint: Footprint, starts_s: float) -> Cycle:
@@ -338,10 +327,6 @@ class NetworkLevel:
     def _install(self, plan: Arrangement) -> None:
         """Carry a plan out; a trial that has begun to run anew since it was made has new connections, and no class by it."""
         self._served.install(plan)
-        self._serve()
-
-    def _serve(self) -> None:
-        """Serve the running jobs as last decided."""
         self._network.arrange(self._served.of(self._running_numbers()))
 
     def _running_numbers(self) -> Ints:

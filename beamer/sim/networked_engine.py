@@ -51,17 +51,11 @@ class _Run:
     costs_due: bool = True
 
 
-def _as_declared(key: str, declared: int) -> int:
-    return declared
-
-
 class NetworkedEngine(Engine):
     """Runs jobs of known compute times and convergence on a simulated network.
 
     nodes: hosts of the network with their GPUs. jobs: by key, all that will ever be started. target: the iteration after which
     a job that is started is to end. report_s: seconds between two reports. on_report: called when a job has reported.
-    sent_bytes: in a synchronisation, of a job that declares some. is_lost: says of one report after another, but for those of
-    starts and ends, whether nobody hears it.
     lost_s: GPU-seconds on changes and on iterations that were not finished, by job. started_s: when each first ran.
     """
 
@@ -73,8 +67,6 @@ class NetworkedEngine(Engine):
         target: Callable[[str], int],
         report_s: float,
         on_report: Callable[[], None],
-        sent_bytes: Callable[[str, int], int] = _as_declared,
-        is_lost: Callable[[], bool] = lambda: False,
     ) -> None:
         if not 0 < report_s < math.inf:
             raise InputError("report_s", report_s, "a finite number of seconds above 0")
@@ -94,8 +86,6 @@ class NetworkedEngine(Engine):
         self._target = target
         self._report_s = report_s
         self._on_report = on_report
-        self._sent_bytes = sent_bytes
-        self._is_lost = is_lost
         self._runs: dict[str, _Run] = {}
         self._launches: dict[str, int] = {}
         self._saved: dict[str, _Run] = {}  # runs as they stood when they were stopped after their end
@@ -201,6 +191,14 @@ class NetworkedEngine(Engine):
             run.state, run.placement = RunState.FINISHED, None
         self._on_report()
 
+    def sent_bytes(self, job: str, declared: int) -> int:
+        """Return what a synchronisation sends of a job that declares so many bytes."""
+        return declared
+
+    def loses_report(self) -> bool:
+        """Say of one report after another, but for those of starts and ends, whether nobody hears it."""
+        return False
+
     def _leave_after_iteration(self, key: str, following: Placement | None) -> None:
         """Have a job leave its GPUs at the end of the iteration that it is in, for others if they are free then."""
         run = self._runs[key]
@@ -248,7 +246,7 @@ class NetworkedEngine(Engine):
             run.speeds += [run.job.step(one, one.batch_size or batch_size) for one in run.job.profiled]
             self._take_report(run, 0, now)
         declared = run.job.request.traffic
-        sent = self._sent_bytes(key, declared.sync_bytes or 0)
+        sent = self.sent_bytes(key, declared.sync_bytes or 0)
         traffic = replace(declared, compute_s=run.compute_s, sync_bytes=sent)
         spec = replace(job_spec(split_key(key)[1], self._level.attempt(key).workers, traffic), iterations=run.steps)
         self._level.forget_class(key)
@@ -291,7 +289,7 @@ class NetworkedEngine(Engine):
         if run is None or run.version != version:
             return
         done = self._done(key)
-        if done > run.reported_steps and not self._is_lost():
+        if done > run.reported_steps and not self.loses_report():
             self._take_report(run, done, self._level.iteration_began_s(key))
             self._on_report()
         self._level.after(self._report_s, partial(self._look, key, version))

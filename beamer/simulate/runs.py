@@ -9,28 +9,12 @@ from rich.markup import escape
 
 from beamer.gpu.policies import gpu_policy
 from beamer.network.policies import network_policy
-from beamer.report import (
-    Row,
-    bound_rows,
-    coflow_rows,
-    job_rows,
-    joint_events,
-    joint_simulation_document,
-    joint_stage_rows,
-    joint_table,
-    plot_cdf,
-    plot_timeline,
-    replay_document,
-    replay_events,
-    replay_table,
-    run_events,
-    simulation_document,
-    stage_rows,
-    stage_table,
-    trial_rows,
-    write_events,
-    write_rows,
-)
+from beamer.report.chrome import joint_events, replay_events, run_events, write_events
+from beamer.report.joint import joint_simulation_document, joint_table
+from beamer.report.json_documents import replay_document, simulation_document
+from beamer.report.plots import plot_cdf, plot_timeline
+from beamer.report.row_files import Row, coflow_rows, job_rows, joint_stage_rows, stage_rows, trial_rows, write_rows
+from beamer.report.tables import bound_rows, replay_table, stage_table
 from beamer.report.summary import searches_compared, summary
 from beamer.scenario_options import GpuOptions
 from beamer.sim import Assumptions, simulate

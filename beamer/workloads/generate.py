@@ -31,10 +31,9 @@ from beamer.studies.model import (
     Worker,
     check_name,
 )
-from beamer.workloads.asynchronous import AsynchronousPlan, AsynchronousSearch, LossCurves
 from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
-from beamer.workloads.scenario import build_topology, parse_job
+from beamer.workloads.scenario import build_topology
 from beamer.workloads.searches import Bracket, SearchAlgorithm, SuccessiveHalving, resized
 from beamer.yaml_files import dump_yaml
 
@@ -190,7 +189,7 @@ class Workload:
         """Return how many times as long as its model's the computing of a trial lasts."""
         return math.exp(self.compute_jitter * rng.gauss(0.0, 1.0)) if self.compute_jitter else 1.0
 
-    def _trial(self, name: str, hosts: tuple[str, ...], model: Model, collective: str, slowness: float = 1.0) -> dict[str, Any]:
+    def _trial(self, name: str, hosts: tuple[str, ...], model: Model, collective: str, slowness: float) -> dict[str, Any]:
         scaled_bytes = model.gradient_bytes * self.bytes_scale
         if scaled_bytes > MAX_SYNC_BYTES:
             expected = f"a factor with which {model.name} has at most {MAX_SYNC_BYTES} bytes"
@@ -235,31 +234,6 @@ def generate(workload: Workload) -> dict[str, Any]:
     topology = {"shape": workload.topology["shape"]} | dict(sorted(workload.topology.items()))
     started = {"start_up_s": float(workload.start_up_s)} if workload.start_up_s else {}
     return {"name": workload.name, "topology": topology, "seed": workload.seed} | started | {"studies": studies}
-
-
-def asynchronous_searches(workload: Workload, search: AsynchronousSearch, slots: int) -> tuple[AsynchronousPlan, ...]:
-    """Return as many searches without barriers as the workload has studies, each with a job drawn for each of its slots.
-
-    What its own search would be does not matter. All policies are given the same arrivals, slots and losses; which trials are
-    promoted depends on when they arrive.
-    """
-    place = PLACEMENTS[workload.placement]
-    frequencies = dict(sorted(workload.collectives.items()))
-    load: Counter[str] = Counter()
-    plans: list[AsynchronousPlan] = []
-    for i, arrival_s in enumerate(workload._arrivals()):
-        rng = Random(f"{workload.seed}/asynchronous{i}")
-        model = MODELS[rng.choice(workload.models)]
-        (collective,) = rng.choices(list(frequencies), list(frequencies.values()))
-        processes = rng.choice(workload.workers) + workload._servers(collective)
-        jobs: list[JobSpec] = []
-        for _ in range(slots):
-            hosts = place(workload.fabric, processes, load, rng)
-            load.update(hosts)
-            jobs.append(parse_job(workload._trial("slot", hosts, model, collective), "slots", workload.fabric))
-        name = f"asynchronous{i}-{model.name}"
-        plans.append(AsynchronousPlan(name, search, tuple(jobs), LossCurves(f"{workload.seed}/{name}"), arrival_s=arrival_s))
-    return tuple(plans)
 
 
 def write(workload: Workload, path: Path) -> None:

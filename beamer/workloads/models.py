@@ -1,7 +1,7 @@
 """What models synchronise and compute per iteration: published parameter counts, and times on one V100 in fp32.
 
-A time is either *measured* by the source it names (batch divided by the published throughput) or an *assumption*, which
-`compute_assumed` says: work by the usual rules, 6 operations per parameter and token of a transformer, 3 times the forward pass
+A time is either *measured* by the source it names (batch divided by the published throughput) or an *assumption*, as its source
+then says: work by the usual rules, 6 operations per parameter and token of a transformer, 3 times the forward pass
 of a convolutional network or vision transformer, at half of the V100's peak of 15.7 Tflop/s. The two measured kinds come to
 50 % (BERT-large) and 63 % (ResNet-50) of that peak by the same rules.
 """
@@ -22,7 +22,6 @@ class Model:
 
     parameters: trained by every worker, those of sharded embedding tables left out. batch: samples per worker and iteration.
     compute_s: seconds that a V100 computes per iteration in fp32. parameters_source, compute_source: where the two come from.
-    compute_assumed: whether the time is an assumption and not a measurement.
     """
 
     name: str
@@ -31,7 +30,6 @@ class Model:
     compute_s: float
     parameters_source: str
     compute_source: str
-    compute_assumed: bool = False
 
     @property
     def gradient_bytes(self) -> int:
@@ -41,7 +39,7 @@ class Model:
 
 def _assumed(name: str, parameters: int, batch: int, flops: float, source: str, rule: str) -> Model:
     """Return a model whose iteration takes `flops` operations."""
-    return Model(name, parameters, batch, flops / ASSUMED_FLOPS, source, f"{_RULE}, {rule}", compute_assumed=True)
+    return Model(name, parameters, batch, flops / ASSUMED_FLOPS, source, f"{_RULE}, {rule}")
 
 
 _ALL = (
@@ -68,7 +66,6 @@ _ALL = (
         64 / 1000,
         _TORCHVISION,
         "assumption: 1000 images/s, as depthwise convolutions wait for memory",
-        compute_assumed=True,
     ),
     _assumed("bert-base", 110_000_000, 32, 6 * 110e6 * 32 * 128, "Devlin et al. 2019", "sequences of 128 tokens"),
     _assumed("transformer-big", 213_000_000, 32, 6 * 213e6 * 32 * 128, "Vaswani et al. 2017, table 3", "128 tokens a sentence"),
@@ -81,7 +78,6 @@ _ALL = (
         0.01,
         "the layers of MLPerf's DLRM: 13-512-256-128 and 479-1024-1024-512-256-1, embedding tables sharded",
         "assumption: 10 ms, embedding look-ups included",
-        compute_assumed=True,
     ),
 )
 

@@ -27,7 +27,6 @@ from beamer.studies.model import Role, Rung, Worker, check_name
 from beamer.studies.registration import check_rungs
 from beamer.units import UNSCALED_WINDOW_BYTES, parse_size
 from beamer.validation import FileEntry, check_arguments, checked
-from beamer.workloads.asynchronous import AsynchronousPlan
 from beamer.yaml_files import read_yaml
 
 MAX_WINDOW_BYTES = 2**30  # TCP's largest window, with the largest scale (RFC 7323)
@@ -112,8 +111,6 @@ class Scenario:
     """The cables that fail."""
     start_up_s: float = 0.0
     """Seconds from each job's start to its first iteration; in the emulation, from having opened its connections."""
-    asynchronous: tuple[AsynchronousPlan, ...] = ()
-    """Searches without barriers, which run beside the studies; only generated scenarios have any."""
     transport: TransportSettings = TransportSettings()
     """TCP and queues where packets are real."""
 
@@ -347,13 +344,6 @@ def _job(trial: _Trial, iterations: int) -> JobSpec:
         compute_s=trial.compute_s,
         overlap=trial.overlap,
     )
-
-
-def parse_job(data: dict[str, Any], field: str, fabric: Fabric) -> JobSpec:
-    """Return a trial's entry of a scenario file as a job whose iterations are not stated, 1. Raises `InputError`."""
-    trial = _Trial.model_validate(data)
-    _check_trial(trial, field, fabric)
-    return _job(trial, 1)
 
 
 def _unique(names: Sequence[str], field: str) -> None:

@@ -176,7 +176,7 @@ def _powers(base: int, limit: int) -> int:
     return n
 
 
-_LISTED = ("trials", "generations", "halvings", "reports")
+_LISTED = ("trials", "generations")
 """Settings of which each unit is an entry of a scenario, a job or a rung."""
 
 

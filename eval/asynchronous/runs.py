@@ -11,11 +11,11 @@ import numpy as np
 from pydantic import Field
 
 from beamer.network.allocation import Classes
-from beamer.sim import simulate
-from beamer.workloads import SuccessiveHalving, Workload, generate
-from beamer.workloads.asynchronous import ASYNCHRONOUS_SEARCHES
-from beamer.workloads.generate import asynchronous_searches
-from beamer.workloads.scenario import Scenario, parse
+from beamer.workloads.generate import Workload, generate
+from beamer.workloads.scenario import parse
+from beamer.workloads.searches import SuccessiveHalving
+from eval.asynchronous.searches import KINDS
+from eval.asynchronous.simulation import AsynchronousScenario, Draws, asynchronous_searches, simulate
 from eval.config_section import ConfigSection
 from eval.network.cells import LIVE
 
@@ -57,7 +57,7 @@ class AsynchronousConfig(ConfigSection):
         return AsynchronousCell.model_validate(self.base.model_dump() | self.cells[name])
 
 
-def scenario(cell: AsynchronousCell, seed: int) -> Scenario:
+def scenario(cell: AsynchronousCell, seed: int) -> AsynchronousScenario:
     """Return the work of a cell for a seed."""
     topology: dict[str, Any] = {"shape": "single", "hosts": cell.hosts, "rate": RATE}
     if cell.leaves > 1:
@@ -66,18 +66,18 @@ def scenario(cell: AsynchronousCell, seed: int) -> Scenario:
     workload = Workload(
         seed=seed,
         topology=topology,
-        studies=cell.searches,
+        studies=max(cell.studies, 1),
         search=SuccessiveHalving(),
         models=cell.models,
         workers=(cell.workers,),
         placement="random",
         compute_ratio=cell.compute_ratio,
     )
-    search = ASYNCHRONOUS_SEARCHES[cell.kind](trials=cell.trials, **cell.settings)
-    beside = parse(generate(replace(workload, studies=max(cell.studies, 1))))
-    return replace(
-        beside, studies=beside.studies[: cell.studies], asynchronous=asynchronous_searches(workload, search, cell.slots)
-    )  # fmt: skip
+    search = KINDS[cell.kind](trials=cell.trials, **cell.settings)
+    draws = Draws(cell.models, (cell.workers,), cell.compute_ratio)
+    plans = asynchronous_searches(workload.fabric, search, cell.searches, cell.slots, draws, seed)
+    beside = parse(generate(workload))
+    return AsynchronousScenario(**vars(replace(beside, studies=beside.studies[: cell.studies])), asynchronous=plans)
 
 
 def run_policy(cell: AsynchronousCell, policy: str, queues: int, seed: int) -> dict[str, float]:
@@ -86,7 +86,7 @@ def run_policy(cell: AsynchronousCell, policy: str, queues: int, seed: int) -> d
     first_s: until a search's first trial has completed the top rung. best_s: until the best of all that complete it has.
     search_s: until the search ends. loss: what the searches' best trials reported. sct_s: of the stages beside them, if any.
     """
-    run = simulate(scenario(cell, seed), policy, assumptions=LIVE, allocator=Classes(queues=queues))
+    run = simulate(scenario(cell, seed), policy, LIVE, Classes(queues=queues))
     found = {
         name: float(np.mean([getattr(search, name) for search in run.searches])) for name in ("first_s", "best_s", "search_s")
     }

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from beamer.network.allocation import Allocator, Classes, Greedy, MaxMin
 from beamer.sim import Assumptions, SimResult, simulate
-from beamer.workloads import RandomSearch, Workload, generate
+from beamer.workloads.generate import Workload, generate
 from beamer.workloads.scenario import Scenario, load, parse, shipped
+from beamer.workloads.searches import RandomSearch
 from eval.bench.gpu import exponent
 from eval.bench.phases import PHASES, measured_phases
 

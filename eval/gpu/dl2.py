@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from beamer.errors import InputError
-from beamer.gpu.predictors.speed import ASYNC, SYNC, StepSample, fit_speed
+from beamer.gpu.model import Speed
+from beamer.gpu.predictors.speed import ASYNC, SYNC, fit_speed
 
 MODES = {"dist_sync": SYNC, "dist_async": ASYNC}
 FITTED = 10
@@ -31,9 +32,9 @@ class SpeedMeasurement:
     speed: float
 
     @property
-    def sample(self) -> StepSample:
+    def sample(self) -> Speed:
         """What a speed model is fitted to."""
-        return StepSample(self.workers, self.servers, self.batch_size, 1.0 / self.speed)
+        return Speed(self.workers, 1, self.servers, self.batch_size, 1.0 / self.speed)
 
 
 @dataclass(frozen=True)
@@ -80,26 +81,21 @@ def read_speeds(path: Path) -> tuple[SpeedMeasurement, ...]:
     return tuple(measured)
 
 
-def speed_model_errors(
-    path: Path, splits: int = SPLITS, seed: int = 0, fitted: int = FITTED, relative: bool = True
-) -> tuple[SpeedModelError, ...]:
-    """Fit the speed model to `fitted` random configurations of each model and batch size, `splits` times; test on the others.
-
-    relative: whether the fit minimises residuals relative to the measured step, as the policy does, or in seconds.
-    """
+def speed_model_errors(path: Path, splits: int = SPLITS, seed: int = 0, fitted: int = FITTED) -> tuple[SpeedModelError, ...]:
+    """Fit the speed model to `fitted` random configurations of each model and batch size, `splits` times; test on others."""
     groups: dict[tuple[str, str, int], list[SpeedMeasurement]] = {}
     for entry in read_speeds(path):
         groups.setdefault((entry.model, entry.mode, entry.batch_size), []).append(entry)
-    return tuple(_errors(entries, splits, random.Random(f"{seed} {key}"), fitted, relative) for key, entries in groups.items())
+    return tuple(_errors(entries, splits, random.Random(f"{seed} {key}"), fitted) for key, entries in groups.items())
 
 
-def _errors(entries: list[SpeedMeasurement], splits: int, rng: random.Random, fitted: int, relative: bool) -> SpeedModelError:
+def _errors(entries: list[SpeedMeasurement], splits: int, rng: random.Random, fitted: int) -> SpeedModelError:
     if len(entries) <= fitted:
         raise InputError("fitted", fitted, f"fewer than the {len(entries)} points of {entries[0].model}")
     by_split = []
     for _ in range(splits):
         shuffled = rng.sample(entries, len(entries))
-        model = fit_speed(MODES[entries[0].mode], [entry.sample for entry in shuffled[:fitted]], relative)
+        model = fit_speed(MODES[entries[0].mode], [entry.sample for entry in shuffled[:fitted]])
         assert model is not None, "as many points as are fitted are enough, and all have a speed"
         by_split.append(
             [abs(1.0 / (model.step_s(e.workers, e.servers, e.batch_size) * e.speed) - 1.0) for e in shuffled[fitted:]]

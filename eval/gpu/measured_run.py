@@ -1,14 +1,14 @@
 """A simulated run of a GPU policy with what experiments measure beside it."""
 
 import math
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from beamer.gpu.policies import GpuPolicy
-from beamer.sim.gpu import GpuRun
+from beamer.sim.gpu import GpuRun, JobRun
+from eval.timing import timed
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,11 @@ class MeasuredGpuRun(GpuRun):
         return float(np.quantile(times, share))
 
 
+def reached_s(job: JobRun, loss: float) -> float:
+    """Return when a trial first reported at most `loss`, infinity if it never did."""
+    return next((report.at_s for report in job.reports if report.loss <= loss), math.inf)
+
+
 class TimedGpuPolicy(GpuPolicy[Any]):
     """Another policy, with the seconds that each of its decisions took."""
 
@@ -35,6 +40,7 @@ class TimedGpuPolicy(GpuPolicy[Any]):
         self.name = policy.name  # type: ignore[misc]  # The wrapper stands for the other policy.
         self.State = policy.State
         self.seconds: list[float] = []
+        self._timed = timed(policy.allocate, self.seconds)
 
     def initial(self) -> Any:
         """Return the other policy's first state."""
@@ -42,7 +48,4 @@ class TimedGpuPolicy(GpuPolicy[Any]):
 
     def allocate(self, *arguments: Any) -> Any:
         """Allocate as the other policy does, and note how long it took."""
-        started = time.perf_counter()
-        decided = self.policy.allocate(*arguments)
-        self.seconds.append(time.perf_counter() - started)
-        return decided
+        return self._timed(*arguments)

@@ -5,6 +5,7 @@ whichever policies run them.
 """
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -15,13 +16,13 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.policies import gpu_policy
 from beamer.joint.parts import JointParts
 from beamer.network.policies import network_policy
-from beamer.sim.disturbances import Disturbances
 from beamer.sim.joint import simulate_scenario
 from beamer.sim.network_level import Assumptions
 from beamer.units import parse_rate
 from beamer.workloads.joint import JointScenario, parse
 from beamer.workloads.models import MODELS
 from eval.config_section import ConfigSection
+from eval.joint.disturbances import Disturbances, DisturbedEngine
 from eval.pairs import pair, policies_of
 
 
@@ -178,13 +179,15 @@ def run_pair(cell: JointCell, gpu: str, network: str, seed: int, variant: JointV
     below, for the bytes that are declared. idle: share of GPU-seconds that no trial held. network_gb: over all links.
     """
     searches = scenario(cell, seed)
+    disturbances = Disturbances(variant.bytes_off, variant.reports_lost, variant.cable)
+    disturbances.check_cable(searches.fabric)
     run = simulate_scenario(
         searches if variant.queues is None else replace(searches, queues=variant.queues),
         gpu_policy(gpu),
         network_policy(network),
         Assumptions(unregistered_share=variant.unregistered),
         parts=JointParts.of("parts", variant.parts),
-        disturbances=Disturbances(variant.bytes_off, variant.reports_lost, variant.cable),
+        make_engine=partial(DisturbedEngine, disturbances=disturbances, seed=seed),
     )
     return {
         "bound_s": search_bound_s(searches),

@@ -8,8 +8,9 @@ from pydantic import Field
 from beamer.errors import InputError, nearest
 from beamer.network.allocation import Allocator, Classes, allocator
 from beamer.sim import Assumptions
-from beamer.workloads import Workload, generate, search
+from beamer.workloads.generate import Workload, generate
 from beamer.workloads.scenario import Scenario, parse
+from beamer.workloads.searches import search
 from eval.config_section import ConfigSection
 
 BY_CLASSES = "classes"

@@ -5,10 +5,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from beamer.compilation import Stopwatch
 from beamer.network.policies import NetworkPolicy, Order
 from beamer.network.snapshot import RunningStudy, Snapshot
 from beamer.workloads.scenario import Scenario
+from eval.timing import timed
 
 
 class Wrapped(NetworkPolicy[Any]):
@@ -31,13 +31,11 @@ class Timed(Wrapped):
     def __init__(self, policy: NetworkPolicy[Any]) -> None:
         super().__init__(policy)
         self.seconds: list[float] = []
+        self._timed = timed(super().order, self.seconds)
 
     def order(self, state: Any, snapshot: Snapshot, now: float, rng: Random) -> tuple[Any, Order, float | None]:
         """Order the running jobs as the other policy does, and note how long it took."""
-        watch = Stopwatch()
-        decided = super().order(state, snapshot, now, rng)
-        self.seconds.append(watch.elapsed_s)
-        return decided
+        return self._timed(state, snapshot, now, rng)
 
 
 class ToldSurvivors(Wrapped):

@@ -193,7 +193,8 @@ def use_simulator_to_the_end(environment: Environment, tmp_path: Path) -> None:
 
 
 def use_parquet(environment: Environment, tmp_path: Path) -> None:
-    code = "from pathlib import Path; from beamer.report import write_rows; write_rows([{'cct_s': 1.5}], Path('t.parquet'))"
+    imports = "from pathlib import Path; from beamer.report.row_files import write_rows"
+    code = f"{imports}; write_rows([{{'cct_s': 1.5}}], Path('t.parquet'))"
     environment.checked("python", "-c", code, cwd=tmp_path)  # not by a command: that would compile the simulator once more
     assert (tmp_path / "t.parquet").read_bytes()[:4] == b"PAR1"
 

@@ -16,6 +16,8 @@ from beamer.network.policies import NetworkPolicy
 from beamer.sim import Assumptions, SimResult, simulate
 from beamer.units import frame_bytes
 from beamer.workloads.scenario import Scenario
+from eval.asynchronous import simulation
+from eval.asynchronous.simulation import AsynchronousScenario
 from tests.support.bounded import Bounded
 from tests.support.long_runs import RUNS
 from tests.support.strategies import asynchronous_scenarios, scenarios
@@ -100,8 +102,8 @@ def ends_every_search(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
 
     @RUNS
     @given(asynchronous_scenarios())
-    def check(scenario: Scenario) -> None:
-        result = _run(scenario, policy, allocator)
+    def check(scenario: AsynchronousScenario) -> None:
+        result = simulation.simulate(scenario, Bounded(policy), PLAIN, allocator)
         assert [search.study for search in result.searches] == [plan.name for plan in scenario.asynchronous]
         for plan, search in zip(scenario.asynchronous, result.searches, strict=True):
             least_s = min(_alone_s(replace(slot, iterations=plan.search.steps[-1]), scenario) for slot in plan.slots)
@@ -109,7 +111,7 @@ def ends_every_search(policy: NetworkPolicy[Any], allocator: Allocator) -> None:
             assert search.start_s == plan.arrival_s
             assert times == sorted(times)
             assert all(search.start_s + least_s * (1 - 1e-6) <= at_s <= search.end_s for at_s in times)
-        assert _run(scenario, policy, allocator) == result
+        assert simulation.simulate(scenario, Bounded(policy), PLAIN, allocator) == result
 
     check()
 

@@ -11,8 +11,9 @@ from beamer.network.fabric import Fabric
 from beamer.network.policies import Order, Tier
 from beamer.sim.traces import Coflow, Trace
 from beamer.testing.situations import FABRICS, FAST_FABRICS, HUGE_BYTES, STUDY_WEIGHTS, job_specs
-from beamer.workloads.asynchronous import Asha, AsynchronousPlan, IndependentTrials, LossCurves, MedianStopping
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
+from eval.asynchronous.searches import Asha, IndependentTrials, LossCurves, MedianStopping
+from eval.asynchronous.simulation import AsynchronousPlan, AsynchronousScenario
 from tests.support.loads import SyntheticJob
 from tests.support.reference.network import Flow
 
@@ -43,7 +44,7 @@ def scenarios(draw: st.DrawFn, fabrics: Sequence[Fabric] = (*FABRICS, *FABRICS, 
 
 
 @st.composite
-def asynchronous_scenarios(draw: st.DrawFn) -> Scenario:
+def asynchronous_scenarios(draw: st.DrawFn) -> AsynchronousScenario:
     """Draw a scenario of one or two searches without barriers, one to three slots each, beside at most one other study."""
     beside = draw(scenarios())
     plans = tuple(
@@ -66,7 +67,8 @@ def asynchronous_scenarios(draw: st.DrawFn) -> Scenario:
         )
         for s in range(draw(st.integers(1, 2)))
     )
-    return replace(beside, studies=beside.studies[: draw(st.integers(0, 1))], asynchronous=plans)
+    beside = replace(beside, studies=beside.studies[: draw(st.integers(0, 1))])
+    return AsynchronousScenario(**vars(beside), asynchronous=plans)
 
 
 @st.composite

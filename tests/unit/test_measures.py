@@ -8,7 +8,9 @@ import pytest
 from rich.console import Console
 
 from beamer.measures import jain, quantile
-from beamer.report import plot_timeline, run_document, stage_table
+from beamer.report.json_documents import run_document
+from beamer.report.plots import plot_timeline
+from beamer.report.tables import stage_table
 from beamer.sim.results import JobResult, RunResult, StageResult
 
 

@@ -22,9 +22,10 @@ from beamer.network.plan import check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
 from beamer.network.policies import network_policy
 from beamer.output_files import check_outputs
-from beamer.report import job_table, plot_timeline, stage_table
 from beamer.report.joint import joint_table
+from beamer.report.plots import plot_timeline
 from beamer.report.summary import searches_compared, summary
+from beamer.report.tables import job_table, stage_table
 from beamer.scenario_options import (
     Details,
     GpuOptions,

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from beamer.report import run_document
+from beamer.report.json_documents import run_document
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.studies.model import trial_key
 from beamer.workloads.scenario import Scenario

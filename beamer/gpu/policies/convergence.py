@@ -7,22 +7,19 @@ from math import inf
 from random import Random
 
 import numpy as np
-from numpy.typing import NDArray
 
 from beamer.errors import InputError
+from beamer.gpu.arrays import Bools, Floats, Ints
 from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import jobs_that_fit, place_compactly
-from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive, check_positive_or_endless
+from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.loss_fall import iterations_until_fall
 from beamer.gpu.predictors.silence import PATIENCE_S, falls_silent_s, is_silent
 from beamer.gpu.predictors.target_forecast import forecasts, judged_reports
-from beamer.gpu.predictors.training_speed import TrainingSpeeds
+from beamer.gpu.predictors.training_speed import BATCH_CHANGE_GAIN, TrainingSpeeds
 from beamer.gpu.predictors.work_left import WorkLeft
 from beamer.gpu.ties import comparable
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Only so many jobs are considered, to bound a decision's time; those further back in the order would get nothing.
 CANDIDATES_PER_GPU = 2
@@ -123,7 +120,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
         check_positive(self, "sharpness", "least_s", "horizon_s")
         check_at_least(self, 1, "window")
         check_at_least(self, 0, "hysteresis")
-        check_positive_or_endless(self, "patience_s")
+        check_positive(self, "patience_s", endless=True)
 
     def allocate(
         self, state: ConvergenceState, cluster: Cluster, jobs: Sequence[Job], now: float, rng: Random
@@ -146,7 +143,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
         if len(grants) < len(jobs):
             silent_at = [falls_silent_s(job, self.patience_s, now) for job in candidates if job.key in grants]
             wake_at = min((at_s for at_s in (*silent_at, wake_at or inf) if now < at_s < inf), default=None)
-        return state, table.speeds.with_batches(candidates, grants), wake_at
+        return state, table.speeds.goodputs.with_batches(candidates, grants, BATCH_CHANGE_GAIN), wake_at
 
     def _wake_at(self, jobs: Sequence[Job], grants: Mapping[str, Grant], now: float) -> float | None:
         """Return when the next job that runs without having been measured may grow all the same (`_cap`), if any does."""
@@ -192,8 +189,8 @@ class _Prospects:
     probability: Floats
     iterations: Floats
     to_judge: Floats
-    unknown: NDArray[np.bool_]
-    silent: NDArray[np.bool_]
+    unknown: Bools
+    silent: Bools
 
     @classmethod
     def of(cls, policy: Convergence, jobs: Sequence[Job], now: float) -> "_Prospects":
@@ -366,7 +363,7 @@ def weights(
     members: Ints,
     probability: Floats,
     work_gpu_s: Floats,
-    running: NDArray[np.bool_],
+    running: Bools,
     policy: Convergence,
 ) -> Floats:
     """Return what progress of each job is worth: heSRPT's weights by the expected rank of the milestone that it belongs to.

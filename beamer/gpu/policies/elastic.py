@@ -117,7 +117,7 @@ class _RemainingTime:
         if (job.key, gpus) not in self._known:
             if job.key not in self._measured:
                 self._measured[job.key] = throughputs(job.speeds) or {1: job.request.batch_size / self._typical_s}
-            rate = interpolated_throughput(self._measured[job.key], gpus).value / job.request.batch_size
+            rate = interpolated_throughput(self._measured[job.key], gpus) / job.request.batch_size
             self._known[job.key, gpus] = job.remaining / rate if rate > 0 else NEVER_S
         return self._known[job.key, gpus]
 
@@ -150,26 +150,20 @@ class _Running:
         None if there are too few, or if waiting for the next job to end costs less than the restarts and the losses.
         """
         shrunk: dict[str, tuple[Job, int]] = {}
-        taken: list[_Loss] = []
-        ahead: list[_Loss] = []
-        while len(taken) < gpus and (self._losses or ahead):
-            loss = heappop(ahead if ahead and (not self._losses or ahead[0] < self._losses[0]) else self._losses)
-            _, _, size, job = loss
-            taken.append(loss)
+        losses, taken = self._losses.copy(), 0
+        while taken < gpus and losses:
+            _, _, size, job = heappop(losses)
             shrunk[job.key] = job, size
+            taken += 1
             if size > job.request.least:
-                heappush(ahead, self._loss(job, size))
-        if len(taken) == gpus and self._cost_s(shrunk.values(), margin) < self._next_end_s():
-            for loss in ahead:
-                heappush(self._losses, loss)
-            for job, size in shrunk.values():
-                self.sizes[job.key] = size
-                heappush(self._ends, self._end(job, size))
-            return gpus
-        for loss in taken:
-            if loss[2] == self.sizes[loss[3].key] - 1:
-                heappush(self._losses, loss)
-        return 0
+                heappush(losses, self._loss(job, size))
+        if taken < gpus or not self._cost_s(shrunk.values(), margin) < self._next_end_s():
+            return 0
+        self._losses = losses
+        for job, size in shrunk.values():
+            self.sizes[job.key] = size
+            heappush(self._ends, self._end(job, size))
+        return gpus
 
     def _cost_s(self, shrunk: Iterable[tuple[Job, int]], margin: float) -> float:
         left = self._left.seconds

@@ -10,7 +10,7 @@ from beamer.decision.policy import Stateless
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import ROUNDING, Allocation, Cluster, Grant, Job, Node
 from beamer.gpu.placement import CompactPlacer
-from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive_or_endless
+from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.loss_fall import recent_fall
 from beamer.gpu.predictors.silence import PATIENCE_S, falls_silent_s, is_silent
 
@@ -57,7 +57,7 @@ class Hermes(GpuPolicy[Stateless]):
         check_at_least(self, 1, "window")
         check_at_least(self, 0, "hysteresis", endless=True)
         check_at_least(self, 0, "quantum_s")
-        check_positive_or_endless(self, "patience_s")
+        check_positive(self, "patience_s", endless=True)
         if self.norm not in NORMS:
             raise InputError("norm", self.norm, nearest(self.norm, NORMS))
 

@@ -16,8 +16,9 @@ from random import Random
 import numpy as np
 
 from beamer.gpu import evolution
+from beamer.gpu.arrays import Bools, Floats, Ints
 from beamer.gpu.batch_sizes import BatchSizes
-from beamer.gpu.evolution import EMPTY, Bools, Floats, Ints, Throughputs
+from beamer.gpu.evolution import EMPTY, Throughputs
 from beamer.gpu.model import Allocation, Cluster, Job
 from beamer.gpu.placement import jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_share
@@ -76,10 +77,8 @@ class Ones(GpuPolicy[OnesState]):
     """The share by which an assignment must be better than displacing no job."""
     interval_s: float = 0.0
     """Seconds between two searches, in which only free GPUs are handed out; 0: search at every decision."""
-    model: BetaModel | None = None
-    """A progress model that was trained offline; None: the prior, until enough jobs have ended."""
     learn: bool = True
-    """Whether to train the model on jobs that have ended."""
+    """Whether to train a progress model on jobs that have ended; without one, the prior counts."""
 
     name = "ones"
     resizes = True
@@ -102,7 +101,7 @@ class Ones(GpuPolicy[OnesState]):
         deployed = table.deployed(cluster)
         held = evolution.gpus_per_job(deployed[None], len(table.jobs))
         state = replace(state, limits=tuple(limits.values()), training=training)
-        remaining = table.draw(training.model or self.model, numbers)
+        remaining = table.draw(training.model, numbers)
         order = table.order(remaining)
         undisturbed = np.where((held[0] > 0) & ~table.settled, held[0], table.limit)
         chosen = evolution.fill_free_gpus(held, cluster.gpus, order, undisturbed, table.least)[0]
@@ -110,7 +109,7 @@ class Ones(GpuPolicy[OnesState]):
             genomes = table.genomes(state, deployed) if state.nodes == nodes else deployed[None]
             for _ in range(self.generations):
                 genomes = self._generation(genomes, deployed, order, table, remaining, numbers)
-                remaining = table.draw(training.model or self.model, numbers)
+                remaining = table.draw(training.model, numbers)
                 order = table.order(remaining)
             chosen = self._applied(evolution.gpus_per_job(genomes, len(table.jobs)), held[0], chosen, table, remaining)
             state = _remember(state, nodes, genomes, table)

@@ -14,17 +14,14 @@ from math import inf
 from random import Random
 
 import numpy as np
-from numpy.typing import NDArray
 
 from beamer.errors import InputError
+from beamer.gpu.arrays import Floats, Ints
 from beamer.gpu.marginal_gain import allocate_by_gain, candidate_sizes
 from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import CompactPlacer, jobs_that_fit, place_sizes
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_interval
 from beamer.gpu.predictors.job_goodput import JobGoodputs
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # A job without GPUs counts with this speed-up: at 0 a power mean of a negative exponent is undefined.
 SPEEDUP_WITHOUT_GPUS = 1e-3

@@ -6,9 +6,9 @@ from heapq import heapify, heappop, heappush
 from random import Random
 
 import numpy as np
-from numpy.typing import NDArray
 
 from beamer.decision.policy import Stateless
+from beamer.gpu.arrays import Floats
 from beamer.gpu.even_placement import ROUNDING, EvenPlacer
 from beamer.gpu.model import Allocation, Cluster, Grant, Job, Request
 from beamer.gpu.policy import GpuPolicy, check_at_least
@@ -129,7 +129,7 @@ class _FreeTasks:
             return None
         return workers[0] + servers[0], workers[1], servers[1]
 
-    def _put(self, tasks: int, gpus: int, cores: float, free: NDArray[np.float64]) -> tuple[float, _Counts] | None:
+    def _put(self, tasks: int, gpus: int, cores: float, free: Floats) -> tuple[float, _Counts] | None:
         """Return the mean alignment of so many tasks, and where they go: on the best node for them all, or by alignment."""
         fit = self._gpus.copy() if gpus else np.full(len(free), float(tasks))
         if cores > 0:

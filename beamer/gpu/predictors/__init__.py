@@ -1,1 +1,1 @@
-"""Predictors of convergence, speed and goodput: each answers with an estimate and how far it may be off."""
+"""Predictors of convergence, speed and goodput."""

@@ -22,7 +22,7 @@ class BatchCache(Generic[K, V]):
 
     def __call__(self, keys: Sequence[K]) -> list[V]:
         """Return the value of each key."""
-        missing = [key for key in dict.fromkeys(keys) if key not in self._values]
+        missing = list(dict.fromkeys(key for key in keys if key not in self._values))
         if missing:
             self._values.update(zip(missing, self._compute(missing), strict=True))
         for key in keys:

@@ -19,14 +19,10 @@ from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
-from numpy.typing import NDArray
 
+from beamer.gpu.arrays import Bools, Floats, Ints
 from beamer.gpu.model import Job, Speed
 from beamer.gpu.ties import comparable
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 PARAMETERS = 7
 A, B, S0, S1, R0, R1, G = range(PARAMETERS)  # columns of the parameters, named as in the text above; G: the exponent

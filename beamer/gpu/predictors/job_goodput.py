@@ -3,23 +3,18 @@
 That a job runs at the batch size of its largest goodput is Pollux [Qiao et al. 2021, section 4.1]; `cautious` is ours.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from beamer.gpu.arrays import Bools, Floats, Ints
 from beamer.gpu.batch_sizes import BatchSizes, states_learning_rates
 from beamer.gpu.model import Grant, Job, Speed
+from beamer.gpu.predictors.batch_cache import BatchCache
 from beamer.gpu.predictors.goodput import MAX_NOISE_SCALE, StepTimes, best_goodput, efficiency, fit_steps, noise_scale
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-FITS: OrderedDict[tuple[Speed, ...], Floats] = OrderedDict()
-MAX_REMEMBERED_FITS = 1 << 15  # The number of fits is three times the jobs of the largest cluster that is benchmarked.
+MAX_REMEMBERED = 1 << 15  # The number of fits is three times the jobs of the largest cluster that is benchmarked.
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +42,7 @@ class JobGoodputs:
         rates = np.array([cautious and states_learning_rates(job.request) for job in jobs], np.bool_)
         by_rate = rates & (noise == 0)
         return cls(
-            _fitted([job.speeds for job in jobs]),
+            StepTimes(np.stack(_FITTED([job.speeds for job in jobs]))),
             np.where(by_rate, MAX_NOISE_SCALE, noise),
             BatchSizes.of([job.request for job in jobs]),
             by_rate,
@@ -102,13 +97,9 @@ class JobGoodputs:
         return result
 
 
-def _fitted(jobs: Sequence[tuple[Speed, ...]]) -> StepTimes:
-    """Return the step times of jobs, each set of measurements fitted once: a fit does not depend on the other jobs."""
-    new = list(dict.fromkeys(speeds for speeds in jobs if speeds not in FITS))
-    times = fit_steps(new)
-    for row, speeds in enumerate(new):
-        FITS[speeds] = times.theta[row]
-    fits = [FITS[speeds] for speeds in jobs]
-    while len(FITS) > MAX_REMEMBERED_FITS:
-        FITS.popitem(last=False)
-    return StepTimes(np.stack(fits))
+def _fitted(speeds: Sequence[tuple[Speed, ...]]) -> list[Floats]:
+    """Return the parameters of the step times of jobs: a fit does not depend on the other jobs."""
+    return list(fit_steps(speeds).theta)
+
+
+_FITTED = BatchCache(_fitted, MAX_REMEMBERED)

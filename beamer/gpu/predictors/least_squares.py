@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from beamer.gpu.arrays import Floats
 
 RIDGE = 1e-12
 """Added to the diagonal relative to it, so that columns that say the same thing do no harm."""
@@ -64,16 +64,12 @@ def _pairs(unknowns: int) -> tuple[NDArray[np.intp], ...]:
     return np.triu_indices(unknowns, 1)
 
 
-def inverse_gram(rows: Floats) -> Floats:
-    """Return the inverse of `rows.T @ rows`: the covariance of least-squares solutions for errors of variance 1.
+def inverse_grams(rows: Floats) -> Floats:
+    """Return the inverses of `rows.T @ rows`, (g, p, p), of many problems of one size. rows: (g, n, p).
 
-    Directions that the rows say nothing about have a large variance, not an infinite one.
+    They are the covariances of least-squares solutions for errors of variance 1. Directions that the rows say nothing about
+    have a large variance, not an infinite one.
     """
-    return np.asarray(inverse_gram_of_each(rows[None])[0])
-
-
-def inverse_gram_of_each(rows: Floats) -> Floats:
-    """Return what `inverse_gram` does, (g, p, p), of many problems of one size. rows: (g, n, p)."""
     length = np.sqrt((rows**2).sum(1))
     longest = length.max(1, keepdims=True)
     length = np.where(longest > 0, np.maximum(length, MIN_LENGTH * longest), 1.0)

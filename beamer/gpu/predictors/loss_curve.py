@@ -16,11 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beamer.gpu.predictors.estimate import Estimate
-from beamer.gpu.predictors.least_squares import inverse_gram_of_each, nnls_of_each
+from beamer.gpu.arrays import Floats
+from beamer.gpu.predictors.least_squares import inverse_grams, nnls_of_each
 from beamer.gpu.ties import comparable_errors
 
-Floats = NDArray[np.float64]
 Parameters = tuple[float, ...]
 T = TypeVar("T")
 
@@ -53,6 +52,19 @@ _RATES = np.geomspace(0.05, 100.0, 24)
 _STEPS = np.linspace(0.0, 1.0, 9)  # A finer grid has these points between the neighbours of the best point.
 _REFINEMENTS = 3  # So many grids are tried in turn, each finer than the last.
 _FITTED_AT_ONCE = 64  # So many histories keep NumPy's calls cheap beside the arithmetic, and still stay in the cache.
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A predicted value with its standard deviation, infinite where nothing that was measured supports the value."""
+
+    value: float
+    deviation: float
+
+    @property
+    def known(self) -> bool:
+        """Whether anything that was measured supports the value."""
+        return self.deviation < inf
 
 
 @dataclass(frozen=True)
@@ -299,7 +311,7 @@ class _Batch:
             noise *= sqrt((free + unknowns) / free)
             gradient = family.gradient(tuple(parameters.T[:, :, None]), self.x)
             columns = np.stack(gradient, 2) * np.sqrt(self.weights)[:, None]
-            covariance = (noise**2)[:, None, None] * inverse_gram_of_each(columns)
+            covariance = (noise**2)[:, None, None] * inverse_grams(columns)
         return [
             LossCurve(family, tuple(values), tuple(map(tuple, square)), deviation, one.unit_iterations, one.unit_loss, one.base)
             for one, values, square, deviation in zip(

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy  # type: ignore[import-untyped]  # SciPy loads scipy.special at its first use, as that takes a while.
-from numpy.typing import NDArray
 
-from beamer.gpu.predictors.estimate import Estimate
+from beamer.gpu.arrays import Floats
 from beamer.gpu.ties import comparable
-
-Floats = NDArray[np.float64]
 
 HIDDEN_UNITS = 64  # The artifact has so many hidden units.
 # The artifact's features are log of the epoch's samples, first loss, epochs processed, relative drop of the loss, accuracy.
@@ -103,14 +100,6 @@ def prior_beta(remaining_epochs: Floats) -> Floats:
     return np.asarray(1.0 + np.maximum(remaining_epochs, 0.0))
 
 
-def share(model: BetaModel | None, sample: ProgressSample, remaining_epochs: float) -> Estimate:
-    """Return the share of its work that a job has done. remaining_epochs: what it was submitted for; counts without a model."""
-    alpha = float(alpha_from_epochs(np.array([np.nan_to_num(sample.epochs)]))[0])
-    beta = float((prior_beta(np.array([remaining_epochs])) if model is None else model.beta(features_of([sample])))[0])
-    mean = alpha / (alpha + beta)
-    return Estimate(mean, float(np.sqrt(mean * (1.0 - mean) / (alpha + beta + 1.0))))
-
-
 def constant(samples: Sequence[ProgressSample]) -> float:
     """Return the one beta under which the samples' shares are likeliest."""
     alpha, rho = _known(samples)
@@ -122,15 +111,12 @@ def fit(
 ) -> BetaModel:
     """Train a perceptron on jobs that have ended: full batches, Adam with decoupled weight decay, equal for equal arguments.
 
-    start: an earlier one that is trained further; its standardisation stays. Samples without a total are left out.
+    start: an earlier one that is trained further; its standardisation stays.
     """
-    ended = [sample for sample in samples if sample.total > 0]
-    if not ended:
-        return start or _untrained(rng)
-    figures = features_of(ended)
-    alpha, rho = _known(ended)
+    figures = features_of(samples)
+    alpha, rho = _known(samples)
     scale = np.maximum(figures.std(axis=0), MIN_DEVIATION)
-    model = start or _untrained(rng, figures.mean(axis=0), scale, constant(ended) - 1.0)
+    model = start or _untrained(rng, figures.mean(axis=0), scale, constant(samples) - 1.0)
     inputs = (figures - np.array(model.centre)) / np.array(model.scale)
     layers = [
         np.array(model.hidden).reshape(HIDDEN_UNITS, FEATURES),
@@ -149,16 +135,14 @@ def fit(
             layer -= LEARNING_RATE * (move + WEIGHT_DECAY * layer)
     # Training amplifies the last bits of its sums, and the next training must start from the same bits everywhere.
     hidden, bias, out, out_bias = (tuple(layer.astype(np.float32).ravel().tolist()) for layer in layers)
-    return BetaModel(model.centre, model.scale, hidden, bias, out, out_bias[0], len(ended))
+    return BetaModel(model.centre, model.scale, hidden, bias, out, out_bias[0], len(samples))
 
 
-def _untrained(
-    rng: np.random.Generator, centre: Floats | None = None, scale: Floats | None = None, out_bias: float = 1.0
-) -> BetaModel:
+def _untrained(rng: np.random.Generator, centre: Floats, scale: Floats, out_bias: float) -> BetaModel:
     """Return a model to begin with: weights as He, Zhang, Ren and Sun 2015 draw them for rectifiers."""
     return BetaModel(
-        tuple(centre.tolist()) if centre is not None else (0.0,) * FEATURES,
-        tuple(scale.tolist()) if scale is not None else (1.0,) * FEATURES,
+        tuple(centre.tolist()),
+        tuple(scale.tolist()),
         tuple((rng.standard_normal(HIDDEN_UNITS * FEATURES) * (2.0 / FEATURES) ** 0.5).tolist()),
         (0.0,) * HIDDEN_UNITS,
         tuple((rng.standard_normal(HIDDEN_UNITS) * OUTPUT_WEIGHTS * (2.0 / HIDDEN_UNITS) ** 0.5).tolist()),

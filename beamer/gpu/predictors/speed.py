@@ -7,15 +7,13 @@ job's steps differ by orders of magnitude.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
+from math import inf
 from statistics import median
 
 import numpy as np
 import scipy  # type: ignore[import-untyped]  # SciPy loads scipy.optimize at its first use, as that takes a while.
 
 from beamer.gpu.model import Job, Speed
-from beamer.gpu.predictors.estimate import Estimate
-from beamer.gpu.predictors.least_squares import inverse_gram
 
 MIN_SHAPES = 3
 """Measured combinations of workers, servers and batch size below which no model is fitted: with two, no residual is left."""
@@ -52,97 +50,52 @@ ASSUMED_SERVERS = StepFormula("t0 (M/w + M/p)", lambda w, p, m: (m / w + m / p,)
 
 
 @dataclass(frozen=True)
-class StepSample:
-    """A measured step. workers, servers: counts. batch_size: samples of it, all workers together."""
-
-    workers: int
-    servers: int
-    batch_size: float
-    step_s: float
-
-
-@dataclass(frozen=True)
 class SpeedModel:
-    """A fitted formula. factors, covariance: of its terms. noise: relative deviation of measured steps from the model."""
+    """A fitted formula. factors: of its terms."""
 
     formula: StepFormula
     factors: tuple[float, ...]
-    covariance: tuple[tuple[float, ...], ...] = ()
-    noise: float = inf
 
     def step_s(self, workers: int, servers: int = 1, batch_size: float = 1.0) -> float:
         """Return the seconds of a step."""
         return sum(map(float.__mul__, self.factors, self.formula.terms(float(workers), float(servers), float(batch_size))))
 
-    def step(self, workers: int, servers: int = 1, batch_size: float = 1.0) -> Estimate:
-        """Return the seconds of a step as they would be measured."""
-        value = self.step_s(workers, servers, batch_size)
-        if not isfinite(self.noise):
-            return Estimate(value, inf)
-        terms = np.asarray(self.formula.terms(float(workers), float(servers), float(batch_size)))
-        return Estimate(value, sqrt(max((self.noise * value) ** 2 + float(terms @ np.asarray(self.covariance) @ terms), 0.0)))
 
-
-def fit_speed(formula: StepFormula, samples: Iterable[StepSample], relative: bool = True) -> SpeedModel | None:
-    """Fit a formula to measured steps; None if fewer than `MIN_SHAPES` shapes were measured.
-
-    relative: whether residuals count relative to the step, as they should; otherwise in seconds.
-    """
+def fit_speed(formula: StepFormula, speeds: Iterable[Speed]) -> SpeedModel | None:
+    """Fit a formula to measured steps; None if fewer than `MIN_SHAPES` shapes were measured."""
     # Of equal shapes the latest measurement counts, as the machine may have changed.
-    usable = {(s.workers, s.servers, s.batch_size): s for s in samples if _usable(s)}
+    usable = {(s.gpus, s.servers, s.batch_size): s for s in speeds if _usable(s)}
     latest = list(usable.values())[-MAX_SHAPES:]
     if len(latest) < MIN_SHAPES:
         return None
-    design = np.array([formula.terms(float(s.workers), float(max(s.servers, 1)), float(s.batch_size)) for s in latest])
+    design = np.array([formula.terms(float(s.gpus), float(max(s.servers, 1)), float(s.batch_size)) for s in latest])
     step = np.array([s.step_s for s in latest])
-    scale = step if relative else np.full(len(step), float(step.mean()))
-    rows, target = design / scale[:, None], step / scale
+    rows, target = design / step[:, None], np.ones(len(step))
     length = np.sqrt((rows**2).sum(0))
-    rows = rows / length
-    factors, residual = scipy.optimize.nnls(rows, target)
-    free = len(latest) - int((factors > 0).sum())
+    factors, _ = scipy.optimize.nnls(rows / length, target)
     if not factors.any() or not np.isfinite(factors).all():
         return None
-    listed = tuple(map(float, factors / length))
-    if free <= 0:
-        return SpeedModel(formula, listed)
-    noise = float(residual) / sqrt(free)
-    covariance = noise**2 * inverse_gram(rows * length)
-    return SpeedModel(formula, listed, tuple(tuple(map(float, row)) for row in covariance), noise)
+    return SpeedModel(formula, tuple(map(float, factors / length)))
 
 
-def _usable(sample: StepSample) -> bool:
-    return 0 < sample.step_s < inf and sample.workers > 0 and 0 < sample.batch_size < inf and sample.servers >= 0
-
-
-def assumed_speed(samples: Iterable[StepSample], servers: bool, batch_size: float, typical_s: float) -> SpeedModel:
-    """Return the model of a job that was measured on too few shapes to fit: linear, through what was measured.
-
-    servers: whether it has any. typical_s: seconds of a step of `batch_size` on one worker where nothing was measured.
-    """
-    formula = ASSUMED_SERVERS if servers else ASSUMED
-    usable = [s for s in samples if _usable(s)] or [StepSample(1, 1, batch_size, typical_s)]
-    factors = [s.step_s / formula.terms(float(s.workers), float(max(s.servers, 1)), float(s.batch_size))[0] for s in usable]
-    return SpeedModel(formula, (float(median(factors)),))
-
-
-def formula_for(job: Job) -> StepFormula:
-    """Return the formula of a job's steps, from how it synchronises."""
-    if not job.request.servers:
-        return ALL_REDUCE
-    return ASYNC if job.request.asynchronous else SYNC
-
-
-def step_samples(job: Job) -> list[StepSample]:
-    """Return what was measured of a job."""
-    return [StepSample(s.gpus, s.servers, s.batch_size, s.step_s) for s in job.speeds]
+def _usable(speed: Speed) -> bool:
+    return 0 < speed.step_s < inf and speed.gpus > 0 and 0 < speed.batch_size < inf and speed.servers >= 0
 
 
 def speed_of(job: Job, typical_s: float = 1.0) -> SpeedModel:
-    """Return the model of a job's steps, fitted if enough was measured, assumed otherwise. typical_s: as in `assumed_speed`."""
-    samples = step_samples(job)
-    fitted = fit_speed(formula_for(job), samples) if len(samples) >= MIN_SHAPES else None
-    return fitted or assumed_speed(samples, job.request.servers, job.request.batch_size, typical_s)
+    """Return the model of a job's steps: fitted if enough was measured, otherwise linear, through what was.
+
+    typical_s: seconds of a step of the requested batch on one worker where nothing was measured.
+    """
+    request = job.request
+    synchronised = ASYNC if request.asynchronous else SYNC
+    fitted = fit_speed(synchronised if request.servers else ALL_REDUCE, job.speeds) if len(job.speeds) >= MIN_SHAPES else None
+    if fitted:
+        return fitted
+    formula = ASSUMED_SERVERS if request.servers else ASSUMED
+    usable = [s for s in job.speeds if _usable(s)] or [Speed(1, 1, 1, request.batch_size, typical_s)]
+    factors = [s.step_s / formula.terms(float(s.gpus), float(max(s.servers, 1)), float(s.batch_size))[0] for s in usable]
+    return SpeedModel(formula, (float(median(factors)),))
 
 
 def typical_step_s(jobs: Iterable[Job]) -> float:
@@ -159,23 +112,19 @@ def typical_step_s(jobs: Iterable[Job]) -> float:
     return median(steps) if steps else 1.0
 
 
-def interpolated_throughput(measured: Mapping[int, float], count: float) -> Estimate:
-    """Return the throughput at `count` from those measured at other counts.
+def interpolated_throughput(measured: Mapping[int, float], count: float) -> float:
+    """Return the throughput at `count` from those measured at other counts, 0 where none was.
 
-    Straight lines between neighbours, from 0 at 0; beyond the largest the last line is extended, never falling below 0. Nothing
-    measured: 0, unknown. As the artifact of ONES does it [Bian, Li, Wang and You 2021]; the deviation is ours.
+    Straight lines between neighbours, from 0 at 0; beyond the largest the last line is extended, never falling below 0. As the
+    artifact of ONES does it [Bian, Li, Wang and You 2021].
     """
     points = sorted((float(n), x) for n, x in measured.items() if n > 0 and 0 <= x < inf)
     if not points:
-        return Estimate(0.0, inf)
+        return 0.0
     points.insert(0, (0.0, 0.0))
     right = next((i for i, (n, _) in enumerate(points) if n >= count), len(points) - 1)
     (n0, x0), (n1, x1) = points[max(right - 1, 0)], points[max(right, 1)]
-    value = max(x0 + (x1 - x0) * (count - n0) / (n1 - n0), 0.0)
-    outside = max(count - points[-1][0], 0.0) / points[-1][0]
-    # Halfway between two measurements the curve may lie as far off as the line rises; on a measurement it does not.
-    inside = min(abs(count - n0), abs(count - n1)) / (n1 - n0) if not outside else 0.0
-    return Estimate(value, abs(x1 - x0) * inside + value * outside)
+    return max(x0 + (x1 - x0) * (count - n0) / (n1 - n0), 0.0)
 
 
 def throughputs(speeds: Iterable[Speed]) -> dict[int, float]:

@@ -8,14 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from beamer.gpu.model import Cluster, Grant, Job
+from beamer.gpu.arrays import Bools, Floats, Ints
+from beamer.gpu.model import Cluster, Job
 from beamer.gpu.predictors.job_goodput import JobGoodputs
 from beamer.gpu.predictors.speed import SpeedModel, speed_of
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 BATCH_CHANGE_GAIN = 0.05  # Another batch size must be better by this share before a job changes; fits may be off by as much.
 MIN_SPEED = 1e-300  # iterations per second; keeps inverses finite
@@ -32,7 +29,7 @@ class TrainingSpeeds:
 
     node_gpus: int
     goodputs: JobGoodputs
-    measured: NDArray[np.bool_]
+    measured: Bools
     served: Mapping[int, SpeedModel]
     typical_s: float = 1.0
 
@@ -63,8 +60,6 @@ class TrainingSpeeds:
 
     def servers(self, row: int, workers: int) -> int:
         """Return how many parameter servers suit a job on so many workers."""
-        if row not in self.served:
-            return workers
         return min(
             (workers * times for times in SERVERS_PER_WORKER), key=lambda count: self._served_step_s(row, workers, count)
         )
@@ -85,7 +80,3 @@ class TrainingSpeeds:
                 best = best if held_s > (1.0 + least_gain) * self._served_step_s(row, workers, best) else job.grant.served
             chosen[job.key] = best
         return chosen
-
-    def with_batches(self, jobs: Sequence[Job], grants: Mapping[str, Grant]) -> dict[str, Grant]:
-        """Return the grants of the jobs of all rows, each with the batch size that is best where it lies."""
-        return self.goodputs.with_batches(jobs, grants, BATCH_CHANGE_GAIN)

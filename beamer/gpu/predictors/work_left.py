@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from beamer.gpu.arrays import Floats
 
 NOTHING: Floats = np.zeros(0)
 MIN_ENDED = 8  # The distribution is looked at from so many ended jobs on; below, a single one would decide.

@@ -2,13 +2,9 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
+from beamer.network.arrays import Floats, Ints
 
 MB = 2**20  # bytes of the formats' megabyte
-
-Ports = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,9 +16,9 @@ class Coflow:
 
     id: str
     release_s: float
-    src: Ports
-    dst: Ports
-    size_bytes: Bytes
+    src: Ints
+    dst: Ints
+    size_bytes: Floats
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from eval.gpu.claim import (
     Results,
     contenders,
 )
-from eval.gpu.measured_run import MeasuredGpuRun
+from eval.gpu.measured_run import MeasuredGpuRun, reached_s
 from eval.gpu.report import by_cell, by_metric, lines
 from eval.gpu.searches import SYNTHETIC, SearchSpace, Shape, draw, measured_shapes
 
@@ -180,7 +180,7 @@ class HermesClaim(Claim):
                 job = SimulatedJob(Request(form.iterations), RecordedLossProfile(losses, 1.0), Costs())
                 arrivals.append(Arrival(0.0, "search", f"c{i:04}", job))
             run = contender.simulate([Node("n0", form.gpus)], arrivals, seed, StopAtTarget(0.0, 1, form.iterations))
-            times.append(run.jobs[place].reached_s(0.0))
+            times.append(reached_s(run.jobs[place], 0.0))
         expected_s = form.expected_s(contender.policy)
         return {"mean_s": fmean(times), "expected_s": expected_s, "ratio": fmean(times) / expected_s}
 
@@ -223,7 +223,7 @@ class HermesClaim(Claim):
 
 
 def _figures(run: MeasuredGpuRun, kinds: dict[str, str], target: float) -> Figures:
-    reached = [job.reached_s(target) for job in run.jobs if kinds[job.key] == "good"]
+    reached = [reached_s(job, target) for job in run.jobs if kinds[job.key] == "good"]
     held = sum(job.gpu_s for job in run.jobs)
     return {
         "mean_s": fmean(reached),

@@ -233,11 +233,6 @@ def test_links_that_another_one_covers_are_left_out() -> None:
     assert sorted(distinct_links(load, late, never).tolist()) == [0, 1]
 
 
-def test_triangles_cut_off_cyclic_orders() -> None:
-    item = drawn(8, 8, 6)
-    assert lp_ov(item, gain=0.0) * 1.005 < lp_ov(item, gain=0.0, triangles=True) <= subset_dp(item) * (1 + 1e-6)
-
-
 def test_the_ordering_bound_is_one_after_every_round() -> None:
     item = drawn(1, 12, 8)
     values = [lp_ov(item, gain=0.0, rounds=k) for k in (1, 2, 30)]

@@ -109,17 +109,11 @@ def test_the_chain_holds(block: int) -> None:
         assert np.all(completion[order] <= 2 * prefix * ROUNDING), (block, number)
 
 
-def test_triangles_and_single_machines_stay_below_the_optimum() -> None:
-    tighter = 0
+def test_single_machines_stay_below_the_optimum() -> None:
     for bag in bags(1000, 40, most=4):
         optimum = exact(bag.weight, bag.demand).total_s
-        instance = bag.instance
-        without, with_triangles = lp_ov(instance, gain=0.0), lp_ov(instance, gain=0.0, triangles=True)
-        assert without <= with_triangles * (1 + 1e-6)
-        assert with_triangles <= optimum * ROUNDING
-        assert release_busy(instance) <= optimum * ROUNDING
-        tighter += with_triangles > without * (1 + 1e-6)
-    assert tighter > 0
+        assert lp_ov(bag.instance, gain=0.0) <= optimum * ROUNDING
+        assert release_busy(bag.instance) <= optimum * ROUNDING
 
 
 def test_bounds_are_near_the_optimum() -> None:

@@ -21,7 +21,6 @@ from beamer.joint.wrapping import network_aware
 from beamer.network.footprint import Footprints
 from beamer.network.job import JobSpec, job_spec
 from beamer.network.policies import network_policy
-from beamer.sim.disturbances import Disturbances
 from beamer.sim.joint import JointRun, simulate_scenario
 from beamer.studies.model import Profile, Worker
 from beamer.testing.fabrics import two_spines
@@ -305,31 +304,3 @@ def test_the_bound_by_hand() -> None:
     )
     work_s = (4 * 12 + 2 * 12) * 4 * 0.3 / 4  # GPU-seconds of a search on four GPUs
     assert search_bound_s(few) == pytest.approx((work_s + 2 * work_s) / 2)
-
-
-def test_disturbances_are_as_asked_for() -> None:
-    off = Disturbances(bytes_off=2.0)
-    sent = [off.sent_bytes(f"s{i}", 1000, seed=0) for i in range(200)]
-    assert set(sent) == {500, 2000}
-    assert sent == [off.sent_bytes(f"s{i}", 1000, seed=0) for i in range(200)]
-    loses = Disturbances(reports_lost=0.3).loses(0)
-    assert sum(loses() for _ in range(2000)) == pytest.approx(600, abs=80)
-    for wrong, field in (({"bytes_off": 0.5}, "bytes_off"), ({"reports_lost": 1.0}, "reports_lost")):
-        with pytest.raises(InputError, match=field):
-            Disturbances(**wrong)
-    with pytest.raises(InputError, match="cable: got -1"):
-        Disturbances(cable=(-1.0, "l1", "s1"))
-    with pytest.raises(InputError, match=r"cable: got \('l1', 'l2'\), expected two nodes with a cable between them"):
-        Disturbances(cable=(0.0, "l1", "l2")).check_cable(scenario().fabric)
-
-
-def test_a_disturbed_run_ends_with_the_same_winners_and_a_dead_cable_carries_nothing_more() -> None:
-    def run(disturbances: Disturbances) -> JointRun:
-        return simulate_scenario(scenario(), gpu_policy("fifo"), network_policy("beamer"), disturbances=disturbances)
-
-    plain = run(Disturbances())
-    for disturbances in (Disturbances(bytes_off=3.0), Disturbances(reports_lost=0.5), Disturbances(cable=(0.0, "l1", "s1"))):
-        found = run(disturbances)
-        assert {each.key: each.status for each in found.jobs} == {each.key: each.status for each in plain.jobs}
-    assert plain.link_bytes["l1-s1"] > 0
-    assert found.link_bytes["l1-s1"] == found.link_bytes["s1-l1"] == 0

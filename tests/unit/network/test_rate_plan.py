@@ -18,8 +18,9 @@ from beamer.network.views import JobView, LaterRung, StudyView
 from beamer.sim import simulate
 from beamer.studies.model import Worker
 from beamer.testing.profile import PROFILE
-from beamer.workloads import Workload, generate, search
+from beamer.workloads.generate import Workload, generate
 from beamer.workloads.scenario import Scenario, parse
+from beamer.workloads.searches import search
 from eval.network.cells import LIVE
 from eval.network.wrapped import ToldSurvivors
 from tests.unit.network.policies.test_policies import FABRIC, job, study

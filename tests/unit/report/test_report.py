@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beamer.errors import InputError
-from beamer.report import coflow_rows, job_rows, plot_cdf, replay_events, run_events, stage_rows, write_events, write_rows
+from beamer.report.chrome import replay_events, run_events, write_events
+from beamer.report.plots import plot_cdf
+from beamer.report.row_files import coflow_rows, job_rows, stage_rows, write_rows
 from beamer.sim.replay import Replay
 from beamer.sim.results import JobResult, RunResult, StageResult
 from beamer.testing.profile import PROFILE
@@ -33,7 +35,7 @@ def replayed(spans: list[tuple[float, float]]) -> Replay:
 
 
 def test_a_study_is_a_process_whose_threads_are_its_stages_and_trials() -> None:
-    events = run_events([RUN])
+    events = list(run_events([RUN]))
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert names == {(1, 0): "stages", (1, 1): "x", (1, 2): "y", (2, 0): "stages", (2, 1): "x"}
     shown = [(e["pid"], e["tid"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == 1]
@@ -62,7 +64,7 @@ def test_coflows_of_a_lane_do_not_overlap_and_lanes_are_no_more_than_coflows_at_
 def test_events_are_written_as_viewers_read_them(tmp_path: Path) -> None:
     path = tmp_path / "events.json"
     write_events(run_events([RUN]), path)
-    assert len(json.loads(path.read_text())["traceEvents"]) == len(run_events([RUN]))
+    assert len(json.loads(path.read_text())["traceEvents"]) == len(list(run_events([RUN])))
 
 
 def test_rows_come_back_from_csv(tmp_path: Path) -> None:

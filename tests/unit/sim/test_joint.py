@@ -101,6 +101,10 @@ def arrival(
     return Arrival(at_s, "s", name, SimulatedJob(request, profile, costs))
 
 
+def scenario(among: Sequence[Node], report_s: float) -> JointScenario:
+    return JointScenario("given", FABRIC, tuple(among), seed=0, queues=8, report_s=report_s, searches=())
+
+
 def run(
     arrivals: Sequence[Arrival],
     gpu: str | GpuPolicy[Any] = "fifo",
@@ -112,7 +116,8 @@ def run(
     chosen = gpu_policy(gpu) if isinstance(gpu, str) else gpu
     ordered = network_policy(network) if isinstance(network, str) else network
     given: dict[str, Any] = {"assumptions": QUIET} | more
-    return simulate_joint(FABRIC, nodes(gpus), arrivals, chosen, ordered, report_s=report_s, **given)
+    tuner = given.pop("tuner", NoTuner())
+    return simulate_joint(scenario(nodes(gpus), report_s), arrivals, tuner, chosen, ordered, **given)
 
 
 def test_a_trial_on_one_host_takes_as_long_as_it_computes() -> None:
@@ -229,14 +234,11 @@ def test_classes_may_have_a_minimum_share() -> None:
     arrivals = [arrival("a", 2, 500_000, 4), arrival("b", 2, 2_000_000, 4)]
     ends = {
         share: [
-            job.ended_s
-            for job in run(arrivals, Scripted.always(placed), "sebf", assumptions=Assumptions(minimum_share=share)).jobs
+            job.ended_s for job in run(arrivals, Scripted.always(placed), "sebf", allocator=Classes(minimum_share=share)).jobs
         ]
         for share in (0.0, 0.3)
     }
     assert ends[0.0] != ends[0.3]
-    with pytest.raises(InputError, match="minimum_share"):
-        run(arrivals, assumptions=Assumptions(minimum_share=0.1), allocator=Classes())
 
 
 def test_what_nobody_has_registered_takes_its_share_of_every_link() -> None:
@@ -363,10 +365,9 @@ def test_a_trial_that_is_given_gpus_of_one_that_leaves_waits_for_its_iteration()
 )
 def test_what_cannot_be_simulated_is_refused(change: dict[str, object], named: str) -> None:
     given: dict[str, object] = {"nodes": nodes(), "arrivals": [arrival("a", 1)], "report_s": 1.0} | change
+    work = scenario(given["nodes"], given["report_s"])  # type: ignore[arg-type]
     with pytest.raises(InputError, match=named):
-        simulate_joint(
-            FABRIC, given["nodes"], given["arrivals"], gpu_policy("fifo"), network_policy("fair"), report_s=given["report_s"]  # type: ignore[arg-type]
-        )  # fmt: skip
+        simulate_joint(work, given["arrivals"], NoTuner(), gpu_policy("fifo"), network_policy("fair"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("field", "value"), [("gang", False), ("traffic", Profile())])

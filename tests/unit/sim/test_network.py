@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from beamer.errors import InputError
+from beamer.network.allocation import Allocator, Classes
 from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
 from beamer.sim import Assumptions, SimResult, simulate
@@ -28,12 +29,16 @@ def ring(name: str, hosts: str, seconds: float, iterations: int = 1, compute_s: 
 
 
 def run(
-    *studies: tuple[JobSpec, ...], policy: str = "fair", assumptions: Assumptions = PLAIN, fabric: Fabric | None = None
+    *studies: tuple[JobSpec, ...],
+    policy: str = "fair",
+    assumptions: Assumptions = PLAIN,
+    fabric: Fabric | None = None,
+    allocator: Allocator | None = None,
 ) -> SimResult:
     """One study per argument, each of one stage."""
     plans = tuple(StudyPlan(f"study{i}", 1.0, 0.0, (StagePlan("rung0", jobs),)) for i, jobs in enumerate(studies))
     scenario = Scenario("small", fabric or star(4, RATE_BPS), seed=0, queues=8, studies=plans)
-    return simulate(scenario, policy, assumptions=assumptions)
+    return simulate(scenario, policy, assumptions=assumptions, allocator=allocator)
 
 
 def ends(result: SimResult) -> list[float]:
@@ -108,9 +113,8 @@ def test_jobs_start_up_before_their_first_iteration_in_every_stage() -> None:
 
 
 def test_a_minimum_share_keeps_the_least_urgent_moving() -> None:
-    assumptions = Assumptions(acknowledgements=False, minimum_share=0.1)
     jobs = (ring("first", "12", 0.9),), (ring("second", "12", 0.9),)
-    assert ends(run(*jobs, policy="fifo", assumptions=assumptions)) == pytest.approx([1.0, 1.8])
+    assert ends(run(*jobs, policy="fifo", allocator=Classes(minimum_share=0.1))) == pytest.approx([1.0, 1.8])
 
 
 def test_utilisation_is_the_share_of_the_run_that_links_were_busy() -> None:
@@ -140,4 +144,4 @@ def test_assumptions_that_cannot_be() -> None:
     with pytest.raises(InputError, match="progress_s: got 0"):
         Assumptions(progress_s=0)
     with pytest.raises(InputError, match=r"minimum_share: got 0\.6"):
-        run((ring("a", "12", 1.0),), (ring("b", "12", 1.0),), policy="fifo", assumptions=Assumptions(minimum_share=0.6))
+        run((ring("a", "12", 1.0),), (ring("b", "12", 1.0),), policy="fifo", allocator=Classes(minimum_share=0.6))

@@ -64,12 +64,10 @@ def test_training_beats_the_best_constant_where_figures_tell() -> None:
     assert nll(model, unseen) < nll(progress.constant(known), unseen)
 
 
-def test_the_share_grows_with_the_accuracy() -> None:
-    model = train(20, 30, 40)
-    early, late = (
-        progress.share(model, ProgressSample(100.0, 2.0, loss, 1 - loss / 2, 10.0), 0.0).value for loss in (1.8, 0.2)
-    )
-    assert early < late
+def test_the_more_accurate_a_job_is_the_less_it_has_left() -> None:
+    figures = progress.features_of(ProgressSample(100.0, 2.0, loss, 1 - loss / 2, 10.0) for loss in (1.8, 0.2))
+    early, late = train(20, 30, 40).beta(figures)
+    assert early > late
 
 
 def test_slopes_are_those_of_the_likelihood() -> None:
@@ -92,17 +90,15 @@ def test_slopes_are_those_of_the_likelihood() -> None:
 
 
 def test_without_a_model_the_epochs_asked_for_are_the_prior() -> None:
-    estimate = progress.share(None, ProgressSample(100.0, 2.0, 1.0, 0.5, 9.0), 9.0)
-    assert estimate.value == pytest.approx(9 / 19)
-    assert 0 < estimate.deviation < 0.5
+    epochs = np.array([9.0])
+    alpha, beta = progress.alpha_from_epochs(epochs), progress.prior_beta(epochs)
+    assert alpha / (alpha + beta) == pytest.approx(9 / 19)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 0.0])
-def test_garbage_gives_a_share(bad: float) -> None:
-    for model in (None, train(10)):
-        estimate = progress.share(model, ProgressSample(bad, bad, bad, bad, bad), 3.0)
-        assert 0 <= estimate.value <= 1
-        assert np.isfinite(estimate.deviation)
+def test_garbage_gives_a_beta(bad: float) -> None:
+    (beta,) = train(10).beta(progress.features_of([ProgressSample(bad, bad, bad, bad, bad)]))
+    assert 1 <= beta < np.inf
 
 
 def test_garbage_trains_a_finite_model() -> None:
@@ -125,7 +121,6 @@ def test_training_goes_on_from_a_model() -> None:
     again = progress.fit(ended(15), np.random.default_rng(0), start=model, steps=20)
     assert again.centre == model.centre
     assert nll(again, ended(15)) < nll(model, ended(15))
-    assert progress.fit([], np.random.default_rng(0), start=model) is model
 
 
 def test_synthetic_histories_train_and_repeat() -> None:

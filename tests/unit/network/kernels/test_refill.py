@@ -13,8 +13,9 @@ from beamer.network.fluid.network import FluidEvent, FluidNetwork
 from beamer.network.kernels import sharing
 from beamer.network.plan_modes import PLAN_MODES
 from beamer.sim import simulate
-from beamer.workloads import RandomSearch, Workload, generate
+from beamer.workloads.generate import Workload, generate
 from beamer.workloads.scenario import parse
+from beamer.workloads.searches import RandomSearch
 from tests.support.loads import world
 from tests.support.tiers import long
 from tests.unit.network.kernels.test_rates import drive

@@ -5,12 +5,11 @@ for the other trials of a rung. What a search decides so depends on when trials 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from statistics import mean, median
 
-from beamer.entry_points import Registry
-from beamer.network.job import JobSpec
 from beamer.studies.model import Rung, TrialStatus
 from beamer.workloads.searches import check_at_least
 
@@ -183,7 +182,8 @@ class IndependentTrials(AsynchronousSearch):
         return None
 
 
-ASYNCHRONOUS_SEARCHES: Registry[AsynchronousSearch] = Registry("beamer.asynchronous_searches", AsynchronousSearch)  # type: ignore[type-abstract]
+KINDS: Mapping[str, type[AsynchronousSearch]] = {"asha": Asha, "median-stopping": MedianStopping, "random": IndependentTrials}
+"""The kinds, by name."""
 
 LOSS_AT_BEST = (0.1, 0.5)  # the least and the greatest limit of a trial's loss
 LOSS_AT_FIRST = (1.0, 3.0)  # A trial's loss is so much above its limit after the first step.
@@ -214,21 +214,3 @@ class LossCurves:
     def _curves(self, trial: int) -> tuple[float, float, float]:
         rng = Random(f"{self.seed}/{trial}")
         return rng.uniform(*LOSS_AT_BEST), rng.uniform(*LOSS_AT_FIRST), rng.uniform(*FALL)
-
-
-@dataclass(frozen=True)
-class AsynchronousPlan:
-    """One search without barriers."""
-
-    name: str
-    """The study's name."""
-    search: AsynchronousSearch
-    """What it decides by."""
-    slots: tuple[JobSpec, ...]
-    """A job per slot, which every trial that runs there has, under its own name."""
-    losses: LossCurves
-    """The trials' losses."""
-    weight: float = 1.0
-    """Its weight in the objective."""
-    arrival_s: float = 0.0
-    """Seconds after the scenario's start."""

@@ -12,12 +12,13 @@ from beamer.network.allocation import Classes
 from beamer.network.job import JobSpec
 from beamer.network.policy import NetworkPolicy, Order, Tier
 from beamer.network.snapshot import Snapshot
-from beamer.sim import Assumptions, SimResult, simulate
+from beamer.sim import Assumptions
 from beamer.studies.model import Worker
 from beamer.testing.fabrics import star
 from beamer.units import frame_bytes
-from beamer.workloads.asynchronous import Asha, AsynchronousPlan, AsynchronousSearch, IndependentTrials, LossCurves
-from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
+from beamer.workloads.scenario import StagePlan, StudyPlan
+from eval.asynchronous.searches import Asha, AsynchronousSearch, IndependentTrials, LossCurves
+from eval.asynchronous.simulation import AsynchronousPlan, AsynchronousResult, AsynchronousScenario, simulate
 
 LIVE = Assumptions(acknowledgements=False, coflows_known=False)
 SECOND = 2_441_000  # bytes that take a pair of workers about a second by ring, at 20 Mbit/s
@@ -29,13 +30,13 @@ def slot(hosts: str, seconds: float = 1.0) -> JobSpec:
     return JobSpec("slot", workers, 1, round(seconds * SECOND))
 
 
-def scenario(search: AsynchronousSearch, slots: Sequence[JobSpec], studies: tuple[StudyPlan, ...] = ()) -> Scenario:
+def scenario(search: AsynchronousSearch, slots: Sequence[JobSpec], studies: tuple[StudyPlan, ...] = ()) -> AsynchronousScenario:
     plan = AsynchronousPlan("search", search, tuple(slots), LossCurves("0"))
-    return Scenario("small", star(4), 0, 8, studies, asynchronous=(plan,))
+    return AsynchronousScenario("small", star(4), 0, 8, studies, asynchronous=(plan,))
 
 
-def run(work: Scenario, policy: str | NetworkPolicy[Any] = "fair") -> SimResult:
-    return simulate(work, policy, assumptions=LIVE)
+def run(work: AsynchronousScenario, policy: str | NetworkPolicy[Any] = "fair") -> AsynchronousResult:
+    return simulate(work, policy, LIVE)
 
 
 class Recorder(NetworkPolicy[Stateless]):
@@ -124,7 +125,7 @@ def test_a_search_has_its_first_trial_sooner_and_stages_beside_it_pay_nothing() 
     search = Asha(trials=27, eta=3, iterations=1, halvings=2)
     beside = StudyPlan("stages", 1.0, 0.0, (StagePlan("rung0", (replace(slot("12"), name="job", iterations=5),)),))
     work = scenario(search, [slot("12")] * 4, (beside,))
-    runs = {name: simulate(work, name, assumptions=LIVE, allocator=Classes(queues=8)) for name in ("fair", "fifo", "beamer")}
+    runs = {name: simulate(work, name, LIVE, Classes(queues=8)) for name in ("fair", "fifo", "beamer")}
     first_s = {name: result.searches[0].first_s for name, result in runs.items()}
     assert first_s["beamer"] < min(0.8 * first_s["fair"], first_s["fifo"])
     assert runs["beamer"].mean_sct_s < runs["fair"].mean_sct_s

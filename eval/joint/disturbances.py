@@ -1,11 +1,15 @@
 """How a run differs from what policies are told of it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
+from typing import Any
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
+from beamer.sim.network_level import NetworkLevel
+from beamer.sim.networked_engine import NetworkedEngine
+from beamer.studies.model import split_key
 
 FailedCable = tuple[float, str, str]
 """When it fails, and the nodes that it connects."""
@@ -41,10 +45,23 @@ class Disturbances:
         too_many = Random(f"{seed}/bytes/{study}").random() < 0.5
         return round(declared / self.bytes_off if too_many else declared * self.bytes_off)
 
-    def loses(self, seed: int) -> Callable[[], bool]:
-        """Return what says of one report after another whether it is lost."""
-        rng = Random(f"{seed}/reports")
-        return lambda: rng.random() < self.reports_lost
 
+class DisturbedEngine(NetworkedEngine):
+    """A simulated engine under disturbances. seed: of what is drawn. arguments: of `NetworkedEngine`."""
 
-UNDISTURBED = Disturbances()
+    def __init__(self, level: NetworkLevel, *arguments: Any, disturbances: Disturbances, seed: int) -> None:
+        super().__init__(level, *arguments)
+        self._disturbances = disturbances
+        self._seed = seed
+        self._losses = Random(f"{seed}/reports")
+        if disturbances.cable is not None:
+            at_s, one, other = disturbances.cable
+            level.after(at_s, partial(level.reroute, {(one, other), (other, one)}))
+
+    def sent_bytes(self, job: str, declared: int) -> int:
+        """Return what a job sends where its search declares another number of bytes."""
+        return self._disturbances.sent_bytes(split_key(job)[0], declared, self._seed)
+
+    def loses_report(self) -> bool:
+        """Draw whether nobody hears of a report."""
+        return self._losses.random() < self._disturbances.reports_lost

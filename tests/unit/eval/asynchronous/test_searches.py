@@ -5,8 +5,8 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.studies.model import Rung, TrialStatus
-from beamer.workloads import Workload
-from beamer.workloads.asynchronous import (
+from beamer.testing.fabrics import star
+from eval.asynchronous.searches import (
     Arrivals,
     Asha,
     AsynchronousSearch,
@@ -14,7 +14,7 @@ from beamer.workloads.asynchronous import (
     LossCurves,
     MedianStopping,
 )
-from beamer.workloads.generate import asynchronous_searches
+from eval.asynchronous.simulation import Draws, asynchronous_searches
 
 
 def follow(search: AsynchronousSearch, losses: dict[tuple[int, int], float], slots: int = 1) -> list[tuple[int, int]]:
@@ -129,9 +129,10 @@ def test_ranks_become_more_reliable_with_the_steps() -> None:
 
 
 def test_searches_are_drawn_from_the_seed() -> None:
-    workload = Workload(seed=3, topology={"shape": "single", "hosts": 6, "rate": "10gbit"}, studies=2, compute_ratio=1.0)
-    plans = asynchronous_searches(workload, Asha(), 3)
-    assert plans == asynchronous_searches(workload, Asha(), 3)
+    drawn = star(6), Asha(), 2, 3, Draws(("resnet50",), (4,), 1.0)
+    plans = asynchronous_searches(*drawn, seed=3)
+    assert plans == asynchronous_searches(*drawn, seed=3)
+    assert plans != asynchronous_searches(*drawn, seed=4)
     assert [len(plan.slots) for plan in plans] == [3, 3]
     assert all(len(slot.workers) == 4 and slot.compute_s > 0 for plan in plans for slot in plan.slots)
     assert plans[0].losses != plans[1].losses
