@@ -14,8 +14,8 @@ from beamer.report.joint import joint_simulation_document, joint_table
 from beamer.report.json_documents import replay_document, simulation_document
 from beamer.report.plots import plot_cdf, plot_timeline
 from beamer.report.row_files import Row, coflow_rows, job_rows, joint_stage_rows, stage_rows, trial_rows, write_rows
-from beamer.report.tables import bound_rows, replay_table, stage_table
 from beamer.report.summary import searches_compared, summary
+from beamer.report.tables import bound_rows, replay_table, stage_table
 from beamer.scenario_options import GpuOptions
 from beamer.sim import Assumptions, simulate
 from beamer.sim.joint import simulate_scenario as simulate_searches
