@@ -42,4 +42,4 @@ def compared(what: str, means_s: Sequence[tuple[str, float]]) -> str:
     if not isfinite(base_s) or not base_s:
         return f"{taken}; under {base} it is {'not over' if base_s else '0 s'}."
     change = mean_s / base_s - 1
-    return f"{taken}, {abs(change):.0%} {'less' if change < 0 else 'more'} than under {base} ({base_s:.2f} s)."
+    return f"{taken}, {abs(change):.0%} {'less' if change < 0 else 'more'} than under {base}."
