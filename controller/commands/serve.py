@@ -40,7 +40,8 @@ def serve(
     http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = f"127.0.0.1:{HTTP_PORT}",
     openflow: Annotated[str, typer.Option(help="Address that switches connect to.")] = "127.0.0.1:6653",
     gpu_policy: Annotated[
-        str, typer.Option(help=f"Decide which trials have which GPUs by this policy: {', '.join(GPU_POLICIES)}.  [default: no]")
+        str,
+        typer.Option(help=f"Decide which trials have which GPUs by this policy: {', '.join(GPU_POLICIES)}.  [default: none]"),
     ] = "",
     gpu_settings: Annotated[
         list[str], typer.Option("--gpu-set", help="A parameter of that policy, NAME=VALUE; repeatable.")
@@ -65,7 +66,10 @@ def serve(
         Path | None, typer.Option(help="The key of the tokens that HTTP requests need: see beamer token.")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen on addresses other than loopback without credentials, too.")
+        bool,
+        typer.Option(
+            "--insecure", help="Listen on other addresses than loopback without credentials: whoever reaches them may do all."
+        ),
     ] = False,
 ) -> None:
     """Run the controller until it is stopped; what it has installed stays installed."""
