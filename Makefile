@@ -124,4 +124,4 @@ check: setup  ## ruff, formatting, mypy --strict
 
 clean:  ## remove the virtual environment, results and what a killed emulation left
 	@if [ "$(ROOT)" = yes ] && [ -x $(BIN)/beamer ]; then $(BIN)/beamer clean; fi
-	@rm -rf $(VENV) results build dist docs/_build docs/reference/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) results build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

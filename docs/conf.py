@@ -20,6 +20,7 @@ html_title = "Beamer"
 html_static_path = ["_static"]
 html_css_files = ["beamer.css"]
 html_copy_source = False
+smartquotes = False  # Two hyphens begin an option.
 
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4

@@ -26,7 +26,7 @@ from eval.committed import Committed, seed_range
 from eval.config_section import ConfigSection
 from eval.console import wide_console
 from eval.emulated_runs import RunDocument, emulated_figures
-from eval.interval_plot import Estimate, IntervalPlot, Panel, single
+from eval.interval_plot import IntervalEstimate, IntervalPlot, Panel, single
 from eval.network.cells import Cell
 from topologies.emulation.accounting import CLASS_SHARE_LIMIT, DROP_LIMIT
 
@@ -176,31 +176,31 @@ class EmulationStudy:
         base, *others = self.config.policies
         panels = []
         for key, title in RATIOS.items():
-            series: dict[str, dict[str, Estimate]] = {}
+            series: dict[str, dict[str, IntervalEstimate]] = {}
             for policy in others:
                 for side in SIDES:
                     found = {name: asdict(Ratios.of(of[side][policy], of[side][base]))[key] for name, of in self.works.items()}
-                    series[f"{policy}, {side}"] = {name: Estimate(one, one, one) for name, one in found.items()}
+                    series[f"{policy}, {side}"] = {name: IntervalEstimate(one, one, one) for name, one in found.items()}
             panels.append(Panel(f"{title} / {base}", series))
-        accuracy: dict[str, dict[str, Estimate]] = {}
+        accuracy: dict[str, dict[str, IntervalEstimate]] = {}
         for policy in (base, *others):
             means = {side: {name: of[side][policy]["mean_sct_s"] for name, of in self.works.items()} for side in SIDES}
             ratios = {name: means["emulated"][name] / means["simulated"][name] for name in self.works}
-            accuracy[policy] = {name: Estimate(one, one, one) for name, one in ratios.items()}
+            accuracy[policy] = {name: IntervalEstimate(one, one, one) for name, one in ratios.items()}
         panels.append(Panel("emulated / simulated mean", accuracy))
         return single(list(self.works), *panels)
 
     def _plot_of_distribution(self) -> IntervalPlot:
         """Return the ratios to the baseline over the seeds: the median, from the least to the greatest, by policy."""
         base = self.config.policies[0]
-        series: dict[str, dict[str, Estimate]] = {}
+        series: dict[str, dict[str, IntervalEstimate]] = {}
         for policy, runs in self.distribution.items():
             if policy == base:
                 continue
             ratios = [asdict(Ratios.of(run, of)) for run, of in zip(runs, self.distribution[base], strict=True)]
             for key, title in RATIOS.items():
                 values = [ratio[key] for ratio in ratios]
-                series.setdefault(policy, {})[title] = Estimate(float(np.median(values)), min(values), max(values))
+                series.setdefault(policy, {})[title] = IntervalEstimate(float(np.median(values)), min(values), max(values))
         axis = f"ratio to {base}: median of {self.config.seeds} seeds, least to greatest"
         return single(list(RATIOS.values()), Panel(axis, series))
 

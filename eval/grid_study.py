@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from rich.table import Table
 
 from eval.committed import seed_range
-from eval.interval_plot import Estimate, Estimates
+from eval.interval_plot import IntervalEstimate, IntervalEstimates
 from eval.statistics import CONFIDENCE, Ratio
 
 Runs = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
@@ -84,10 +84,10 @@ class GridStudy(ABC, Generic[C]):
         pairs = list(zip(self.runs[cell][who], self.runs[cell][base], strict=False))
         return Ratio.of([run[measure] for run, _ in pairs], [run[measure] for _, run in pairs])
 
-    def estimates(self, cells: Iterable[str], who: str, base: str, measure: str = "") -> Estimates:
+    def estimates(self, cells: Iterable[str], who: str, base: str, measure: str = "") -> IntervalEstimates:
         """Return `ratio` by cell, of those in which both were run, for plots."""
         both = [cell for cell in cells if who in self.runs[cell] and base in self.runs[cell]]
-        return {cell: Estimate.of(self.ratio(cell, who, base, measure)) for cell in both}
+        return {cell: IntervalEstimate.of(self.ratio(cell, who, base, measure)) for cell in both}
 
     def _seeds(self) -> int:
         """Return how many seeds every contender has at least."""

@@ -34,7 +34,7 @@ MOST_TICKS = 6
 DIGEST = "Comment"  # the entry of a PNG file that says which figures it shows
 
 
-class Estimate(NamedTuple):
+class IntervalEstimate(NamedTuple):
     """A value and the ends of its interval, both equal to it where it has none."""
 
     value: float
@@ -42,27 +42,27 @@ class Estimate(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, found: Ratio | Interval) -> "Estimate":
+    def of(cls, found: Ratio | Interval) -> "IntervalEstimate":
         """Return a mean with its confidence interval."""
         if isinstance(found, Ratio):
             return cls(found.mean, found.low, found.high)
         return cls(found.mean, found.mean - found.half_width, found.mean + found.half_width)
 
 
-Estimates = Mapping[str, Estimate]
+IntervalEstimates = Mapping[str, IntervalEstimate]
 """By row."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Estimates by series.
+    """IntervalEstimates by series.
 
     axis: what they are of; panels of one plot with the same text have the same scale. line: where nothing differs; None:
     nowhere.
     """
 
     axis: str
-    series: Mapping[str, Estimates]
+    series: Mapping[str, IntervalEstimates]
     title: str = ""
     line: float | None = 1.0
 
@@ -74,7 +74,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Band:
+class PanelBand:
     """Panels beside each other, of the same rows."""
 
     rows: Sequence[str]
@@ -85,7 +85,7 @@ class Band:
 class IntervalPlot:
     """Bands above each other. strong: rows and series that stand out."""
 
-    bands: Sequence[Band]
+    bands: Sequence[PanelBand]
     strong: tuple[str, ...] = ()
 
     @property
@@ -102,7 +102,7 @@ class IntervalPlot:
 
 def single(rows: Sequence[str], *panels: Panel, strong: tuple[str, ...] = ()) -> IntervalPlot:
     """Return a plot of one band."""
-    return IntervalPlot((Band(rows, panels),), strong)
+    return IntervalPlot((PanelBand(rows, panels),), strong)
 
 
 def draw_all(plots: Mapping[str, IntervalPlot], folder: Path) -> list[Path]:
@@ -146,7 +146,7 @@ def draw(plot: IntervalPlot, path: Path) -> None:
         figure.savefig(path, dpi=DPI, metadata={"Software": None, DIGEST: plot.digest})
 
 
-def _row_in(band: Band) -> float:
+def _row_in(band: PanelBand) -> float:
     """Return the height of a row."""
     count = max(panel.beside for panel in band.panels)
     return ROW_IN + SERIES_IN * min(count, MANY) + MANY_SERIES_IN * max(count - MANY, 0)
@@ -163,7 +163,7 @@ def _look(plot: IntervalPlot, name: str) -> dict[str, Any]:
     return look | {"markersize": 3.6, "elinewidth": 0.9, "zorder": 3}
 
 
-def _draw_panel(axes: "Axes", plot: IntervalPlot, band: Band, panel: Panel) -> None:
+def _draw_panel(axes: "Axes", plot: IntervalPlot, band: PanelBand, panel: Panel) -> None:
     count = panel.beside
     apart = 0.74 / count
     for number, (name, estimates) in enumerate(panel.series.items()):
@@ -240,7 +240,7 @@ def _add_legend(figure: Any, plot: IntervalPlot, lines: int) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // lines), frameon=False)
 
 
-def _is_finite(one: Estimate | None) -> bool:
+def _is_finite(one: IntervalEstimate | None) -> bool:
     return one is not None and all(map(isfinite, one))
 
 

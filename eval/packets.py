@@ -33,7 +33,7 @@ SCENARIO = Path(__file__).parent / "configs" / "packets.yaml"
 PICTURE = FOLDER / "images" / "two-searches.png"
 LINK, INTERFACE = ("s1", "s2"), "s1-eth1"
 POLICIES = ("fair", "beamer")
-INTERVAL_S = 0.2
+INTERVAL_S = 0.2  # about 55 frames at the link's rate
 PATIENCE_S = 120.0
 LABEL_HEIGHT = 0.1  # A row of labels per search, of the link's rate.
 MAX_RUNS = 3  # A repetition has at most so many runs: an invalid one is repeated, and the last one counts.
@@ -49,9 +49,14 @@ class StageTimes(ConfigSection):
 
 
 class CapturedRun(ConfigSection):
-    """A run. mbit_per_s: what each search sent over the link, by intervals. findings: what makes it invalid."""
+    """A run.
+
+    first_s: when the first interval began, seconds after the scenario's start. mbit_per_s: what each search sent over the link,
+    by intervals. findings: what makes it invalid.
+    """
 
     stages: tuple[StageTimes, ...]
+    first_s: float
     mbit_per_s: dict[str, tuple[float, ...]]
     findings: tuple[str, ...] = ()
 
@@ -143,11 +148,11 @@ def captured(scenario: Scenario, policy: str) -> CapturedRun:
             finally:
                 capture.send_signal(signal.SIGTERM)
             seen = json.loads(capture.stdout.read())
-    lead = round((measured.started_s - seen["began_s"]) / INTERVAL_S)
+    skipped = int((measured.started_s - seen["began_s"]) / INTERVAL_S)
     rates: dict[str, list[float]] = {}
     for sender, counts in seen["bytes"].items():
         if sender in search_of:
-            rate = [8 * count / INTERVAL_S / 1e6 for count in counts[max(lead, 0) :]]
+            rate = [8 * count / INTERVAL_S / 1e6 for count in counts[skipped:]]
             known = rates.setdefault(search_of[sender], [0.0] * len(rate))
             rates[search_of[sender]] = [round(a + b, 3) for a, b in zip(known, rate, strict=True)]
     stages = [
@@ -162,6 +167,7 @@ def captured(scenario: Scenario, policy: str) -> CapturedRun:
     ]
     return CapturedRun(
         stages=tuple(stages),
+        first_s=round(seen["began_s"] + skipped * INTERVAL_S - measured.started_s, 3),
         mbit_per_s={name: tuple(rate) for name, rate in rates.items()},
         findings=measured.health.findings(),
     )
@@ -178,7 +184,7 @@ def draw(study: PacketsStudy, scenario: Scenario, path: Path) -> None:
     for panel, policy in zip(panels, POLICIES, strict=True):
         run = study.median_run(policy)
         length = max(map(len, run.mbit_per_s.values()))
-        times = [i * INTERVAL_S for i in range(length)]
+        times = [run.first_s + i * INTERVAL_S for i in range(length)]
         rates = [[*run.mbit_per_s[name], *[0.0] * (length - len(run.mbit_per_s[name]))] for name in names]
         panel.stackplot(times, rates, labels=[f"packets of search {name!r}" for name in names], step="post", alpha=0.85)
         for stage in run.stages:

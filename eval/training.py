@@ -21,7 +21,7 @@ from eval.config_section import ConfigSection
 from eval.console import wide_console
 from eval.emulated_runs import RunDocument, emulated_figures
 from eval.grid import Docs, JsonFile
-from eval.interval_plot import Estimate, IntervalPlot, Panel, single
+from eval.interval_plot import IntervalEstimate, IntervalPlot, Panel, single
 from eval.pairs import policies_of
 from topologies.emulation.platform import require_root
 from topologies.emulation.searches import with_stand_ins
@@ -86,9 +86,9 @@ class TrainingStudy:
         emulated, simulated = {}, {}
         for who in self.config.pairs:
             search_s = [run["mean_search_s"] for run in self.runs[who]]
-            emulated[who] = Estimate(median(search_s), min(search_s), max(search_s))
+            emulated[who] = IntervalEstimate(median(search_s), min(search_s), max(search_s))
             expected_s = self.runs[who][0]["simulated"]["mean_search_s"]
-            simulated[who] = Estimate(expected_s, expected_s, expected_s)
+            simulated[who] = IntervalEstimate(expected_s, expected_s, expected_s)
         axis = "mean search time (s): median, least to most"
         series = {"on real packets": emulated, "simulated": simulated}
         return {"pairs": single(self.config.pairs, Panel(axis, series, line=None), strong=("on real packets",))}

@@ -27,6 +27,7 @@ from beamer.workloads.joint import JointScenario
 from beamer.workloads.scenario import Scenario
 
 EVERY_STAGE = "every stage: --details"
+BOUNDED = ("lower bound", "mean / bound")  # headings for the rows of `bound_rows`
 
 
 def run_scenario(scenario: Scenario, asked: ComparedPolicies) -> None:
@@ -42,7 +43,8 @@ def run_scenario(scenario: Scenario, asked: ComparedPolicies) -> None:
     title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}"
     rows = bound_rows(runs, found) if found else []
     console = Console()
-    console.print(summary(title, runs, [{label: cells[i] for label, cells in rows} for i in range(len(runs))]))
+    bounded = [dict(zip(BOUNDED, cells, strict=True)) for cells in zip(*(cells for _, cells in rows), strict=True)]
+    console.print(summary(title, runs, bounded))
     console.print(stage_table(title, runs, rows) if asked.details else EVERY_STAGE)
     rows_of = stage_rows if asked.rows == STAGES else job_rows
     _write_json(asked, [simulation_document(run, chosen.name, found) for run in runs])

@@ -571,3 +571,4 @@ def starts_nothing_on_a_lost_node(bench: _Bench) -> None:
 
 
 ENGINE_CHECKS: tuple[EngineCheck, ...] = (has_nodes, *_checks)
+"""What every engine has to pass: each takes a harness of a fresh engine."""

@@ -239,3 +239,4 @@ GPU_POLICY_CHECKS: tuple[GpuPolicyCheck, ...] = (
     skips_jobs_that_fit_nowhere,
     lets_every_job_advance,
 )
+"""What every GPU policy has to pass: each takes a policy."""

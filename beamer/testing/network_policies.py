@@ -139,3 +139,4 @@ NETWORK_POLICY_CHECKS: tuple[NetworkPolicyCheck, ...] = (
     fits_the_queues,
     serves_last_what_nobody_waits_for,
 )
+"""What every network policy has to pass: each takes a policy."""

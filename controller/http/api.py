@@ -139,6 +139,7 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
 
     @app.put(STUDY)
     async def register_study(study: str, body: StudyBody | None = None, run: Run = None) -> Response:
+        """Register a study, or say again what it declares; another run of it ends the one before."""
         body = body or StudyBody()
         named = {"weight": body.weight, "barriers": body.barriers}
         given: JsonObject = {name: value for name, value in named.items() if value is not None}
@@ -151,14 +152,17 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
 
     @app.put(STUDY + "/end")
     async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> Response:
+        """End a study: its trials that have not ended end with it."""
         return await _record(runtime, study, run, StudyEnded(clock(), study))
 
     @app.put(STAGE)
     async def register_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> Response:
+        """Open a stage, whose completion time counts from here."""
         return await _record(runtime, study, run, StageRegistered(clock(), study, stage))
 
     @app.put(STAGE + "/seal")
     async def seal_stage(study: str, stage: str, body: EmptyBody | None = None, run: Run = None) -> Response:
+        """Say that no further trial joins a stage."""
         return await _record(runtime, study, run, StageSealed(clock(), study, stage))
 
 
@@ -167,34 +171,41 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
 
     @app.put(TRIAL + "/progress")
     async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> Response:
+        """Report how far a trial is, and its loss."""
         return await _record(runtime, study, run, Progressed(clock(), trial_key(study, trial), body.step, body.loss))
 
     @app.put(TRIAL)
     async def register_trial(study: str, trial: str, body: TrialBody | None = None, run: Run = None) -> Response:
+        """Register a trial."""
         return await _record(runtime, study, run, TrialRegistered(clock(), study, trial, body.budget if body else None))
 
     @app.put(TRIAL + "/target")
     async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> Response:
+        """Say which step of a trial is waited for: by a stage, or as its own milestone."""
         return await _record(runtime, study, run, TargetSet(clock(), trial_key(study, trial), body.step, body.stage))
 
     @app.put(TRIAL + "/target/drop")
     async def drop_target(study: str, trial: str, body: DropBody | None = None, run: Run = None) -> Response:
+        """Say that a step is not waited for any more."""
         stage = body.stage if body else None
         return await _record(runtime, study, run, TargetDropped(clock(), trial_key(study, trial), stage))
 
     @app.put(ATTEMPT)
     async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> Response:
+        """Say where a trial runs from now on, and what it sends."""
         event = AttemptStarted(clock(), trial_key(study, trial), attempt, body.placement(), body.profile())
         return await _record(runtime, study, run, event)
 
     @app.put(ATTEMPT + "/end")
     async def end_attempt(study: str, trial: str, attempt: str, body: AttemptEndBody, run: Run = None) -> Response:
+        """End an attempt of a trial, which may get another one."""
         return await _record(
             runtime, study, run, AttemptEnded(clock(), trial_key(study, trial), attempt, EndReason(body.reason))
         )
 
     @app.put(TRIAL + "/pause")
     async def pause(study: str, trial: str, body: EmptyBody | None = None, run: Run = None) -> Response:
+        """End the present attempt of a trial, which goes on later."""
         check_run(runtime.tracker, study, run)
         present = runtime.tracker.trial(trial_key(study, trial)).attempt
         if present is None:
@@ -203,15 +214,18 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
 
     @app.put(WORKER)
     async def attach(study: str, trial: str, rank: Rank, body: AttachBody, run: Run = None) -> Response:
+        """Say which process a worker is; its host's agent finds its connections."""
         return await _record(runtime, study, run, WorkerAttached(clock(), trial_key(study, trial), rank, body.process()))
 
     @app.put(WORKER + "/detach")
     async def detach(study: str, trial: str, rank: Rank, body: DetachBody | None = None, run: Run = None) -> Response:
+        """Say that a worker is gone."""
         start = body.start if body else 0
         return await _record(runtime, study, run, WorkerDetached(clock(), trial_key(study, trial), rank, start))
 
     @app.put(TRIAL + "/status")
     async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> Response:
+        """End a trial for good: finished, killed or failed."""
         return await _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), TrialStatus(body.status)))
 
 
@@ -220,46 +234,57 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
 
     @app.get(STUDIES)
     async def studies(claims: Claims = authorization) -> Response:
+        """Return every study that the token may read."""
         return await answer({"studies": responses.studies_responses(runtime, claims.covers)}, turns)
 
     @app.get(STUDY)
     async def study(study: str, run: Run = None) -> Response:
+        """Return a study with its stages and trials."""
         return await answer(responses.study_response(runtime, study, run), turns)
 
     @app.get(STUDY + "/hosts")
     async def hosts(study: str) -> Response:
+        """Return where the trials of a study run."""
         return AsciiResponse(responses.hosts_response(runtime))
 
     @app.get(STAGE)
     async def stage(study: str, stage: str, run: Run = None) -> Response:
+        """Return a stage: who is in it, and whether it has ended."""
         return await answer(responses.stage_response(runtime, study, run, stage), turns)
 
     @app.get(TRIAL)
     async def trial(study: str, trial: str, run: Run = None) -> Response:
+        """Return a trial with its attempts."""
         return await answer(responses.trial_response(runtime, study, run, trial), turns)
 
     @app.get("/v1/plan")
     async def plan() -> Response:
+        """Return the plan in force: the class of each job, its cap, and where the plan is installed."""
         return await answer(responses.plan_response(runtime), turns)
 
     @app.get("/v1/gpus")
     async def gpus() -> Response:
+        """Return which trials have which GPUs, and who waits."""
         return AsciiResponse(responses.gpus_response(runtime))
 
     @app.get("/v1/latencies")
     async def latencies() -> Response:
+        """Return how long plans took from their event to being installed everywhere."""
         return AsciiResponse(responses.latencies_response(runtime))
 
     @app.get("/v1/counters")
     async def counters() -> Response:
+        """Return the bytes that queues and pairs of hosts have counted."""
         return await answer(responses.counters_response(runtime, await runtime.pair_counts()), turns)
 
     @app.get(HEALTH)
     async def health() -> Response:
+        """Return whether this controller leads, and what is connected."""
         return AsciiResponse(responses.health_response(runtime))
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
+        """Return the metrics in Prometheus' text format."""
         return Response(exposition(runtime), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -5,7 +5,7 @@ from rich.table import Table
 
 from eval.asynchronous.runs import AsynchronousConfig
 from eval.grid_study import GridStudy
-from eval.interval_plot import Band, IntervalPlot, Panel
+from eval.interval_plot import IntervalPlot, Panel, PanelBand
 
 MEASURES = {
     "first": ("first_s", "seconds until the first trial has completed the top rung"),
@@ -42,7 +42,7 @@ class AsynchronousStudy(GridStudy[AsynchronousConfig]):
                 )
                 for name in several
             ]
-            bands += [Band(cells, panels)] if cells else []
+            bands += [PanelBand(cells, panels)] if cells else []
         return {"cells": IntervalPlot(bands, (others[-1],))}
 
     def _relative_to_first(self, measure: str) -> Table:

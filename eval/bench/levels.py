@@ -37,7 +37,7 @@ from beamer.studies.model import Profile, Rung, trial_key
 from beamer.studies.tracker import Tracker
 from eval.bench.gpu import INTERVAL_S, exponent, measured_speeds, next_report
 from eval.committed import Committed
-from eval.interval_plot import Estimate, IntervalPlot, Panel, single
+from eval.interval_plot import IntervalEstimate, IntervalPlot, Panel, single
 from eval.machine import Machine
 from topologies.leaf_spine import build
 
@@ -266,7 +266,7 @@ class LevelsStudy:
             series = {}
             for trials in sizes:
                 taken_ms = {policy: 1e3 * taken[trials][kind].total_s for policy, taken in self.taken.items()}
-                series[f"{trials} trials"] = {policy: Estimate(one, one, one) for policy, one in taken_ms.items()}
+                series[f"{trials} trials"] = {policy: IntervalEstimate(one, one, one) for policy, one in taken_ms.items()}
             panels.append(Panel("CPU time (ms)", series, f"after {title}", line=None))
         return {"levels": single(list(self.taken), *panels)}
 

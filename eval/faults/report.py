@@ -11,7 +11,7 @@ from eval.committed import Committed
 from eval.faults.base import FaultOutcome
 from eval.faults.catalogue import FAULTS
 from eval.faults.site import POLICY
-from eval.interval_plot import Estimate, IntervalPlot, Panel, single
+from eval.interval_plot import IntervalEstimate, IntervalPlot, Panel, single
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class FaultStudy:
     def plots(self) -> dict[str, IntervalPlot]:
         """Return the times to recover by fault: the median, from the least to the longest."""
         each = {name: one.recovery_s for name, one in self.outcomes.items() if one.recovery_s}
-        found = {name: Estimate(median(several), min(several), max(several)) for name, several in each.items()}
+        found = {name: IntervalEstimate(median(several), min(several), max(several)) for name, several in each.items()}
         axis = "seconds to recover: median, least to longest"
         return {"recovery": single(list(found), Panel(axis, {"": found}, line=None))}
 

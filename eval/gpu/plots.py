@@ -11,7 +11,7 @@ from eval.gpu.claim import CellResults, Claim, Metric
 from eval.gpu.knowledge import shown
 from eval.gpu.report import OURS, CellVerdict, ratio, verdicts_of
 from eval.gpu.results_file import ClaimResults, StudyResults
-from eval.interval_plot import Band, Estimate, IntervalPlot, Panel, single
+from eval.interval_plot import IntervalEstimate, IntervalPlot, Panel, PanelBand, single
 from eval.peers import report as peer_report
 from eval.peers.contender import PeerContender
 from eval.peers.results_file import PeerResults
@@ -48,11 +48,11 @@ def _by_cell(claim: Claim, cells: Mapping[str, CellResults], metrics: Sequence[M
         knows = {name: f"knows {shown(known)}" for name, known in claim.known(cell).items()}
         panels = []
         for metric in metrics:
-            series: dict[str, dict[str, Estimate]] = {kind: {} for kind in sorted({knows[name] for name in names})}
+            series: dict[str, dict[str, IntervalEstimate]] = {kind: {} for kind in sorted({knows[name] for name in names})}
             for name in names:
-                series[knows[name]][name] = Estimate.of(ratio(runs, metric, name, claim.name))
+                series[knows[name]][name] = IntervalEstimate.of(ratio(runs, metric, name, claim.name))
             panels.append(Panel(f"{_short(metric)} / {claim.name}", series, cell if len(cells) > 1 else ""))
-        bands.append(Band(names, panels))
+        bands.append(PanelBand(names, panels))
     return IntervalPlot(bands, _ours(name for runs in cells.values() for name in runs))
 
 
@@ -63,12 +63,12 @@ def _by_contender(claim: Claim, cells: Mapping[str, CellResults], metrics: Seque
     for name in names:
         there = {cell: runs for cell, runs in cells.items() if name in runs}
         series = {
-            _short(metric): {cell: Estimate.of(ratio(runs, metric, name, claim.name)) for cell, runs in there.items()}
+            _short(metric): {cell: IntervalEstimate.of(ratio(runs, metric, name, claim.name)) for cell, runs in there.items()}
             for metric in metrics
         }
         knows = shown(claim.known(next(iter(there)))[name])
         panels.append(Panel(f"time / {claim.name}", series, f"{name}\n(knows {knows})"))
-    return IntervalPlot([Band([*cells], panels[first : first + ACROSS]) for first in range(0, len(panels), ACROSS)])
+    return IntervalPlot([PanelBand([*cells], panels[first : first + ACROSS]) for first in range(0, len(panels), ACROSS)])
 
 
 def of_verdicts(results: StudyResults) -> IntervalPlot:
@@ -76,13 +76,13 @@ def of_verdicts(results: StudyResults) -> IntervalPlot:
     grouped: dict[tuple[str, str, str], list[CellVerdict]] = {}
     for one in (verdict for claim in results.claims for verdict in verdicts_of(claim.claim, claim.cells)):
         grouped.setdefault((one.claim, one.ours, shown(one.knows)), []).append(one)
-    series: dict[str, dict[str, Estimate]] = {}
+    series: dict[str, dict[str, IntervalEstimate]] = {}
     rows = []
     for (claim, ours, knows), several in grouped.items():
         ratios = [one.to_best.mean for one in several]
         worse = sum(bool(one.worse_than) for one in several)
         rows.append(f"{claim}: {ours} (worse in {worse} of {len(several)})")
-        series.setdefault(f"knows {knows}", {})[rows[-1]] = Estimate(median(ratios), min(ratios), max(ratios))
+        series.setdefault(f"knows {knows}", {})[rows[-1]] = IntervalEstimate(median(ratios), min(ratios), max(ratios))
     return single(rows, Panel("ours / best of the others: median over cells and metrics, least to most", series))
 
 
@@ -94,15 +94,15 @@ def of_peer(results: PeerResults) -> IntervalPlot:
     kinds = list(dict.fromkeys(whose.values()))
     panels = []
     for metric, title in peer_report.COMPARED.items():
-        found = {who: Estimate.of(peer_report.ratio(figures, who, base, metric)) for who in names}
+        found = {who: IntervalEstimate.of(peer_report.ratio(figures, who, base, metric)) for who in names}
         series = {kind: {names[who]: found[who] for who in names if whose[who] == kind} for kind in kinds}
         panels.append(Panel(f"{title} / theirs", series, "all workloads"))
     workloads = sorted({workload for runs in figures.values() for workload, _ in runs})
-    by_workload: dict[str, dict[str, Estimate]] = {}
+    by_workload: dict[str, dict[str, IntervalEstimate]] = {}
     for workload in workloads:
         only = {who: {run: one for run, one in runs.items() if run[0] == workload} for who, runs in figures.items()}
         by_workload[f"workload {workload}"] = {
-            name: Estimate.of(peer_report.ratio(only, who, base, "mean_s")) for who, name in names.items()
+            name: IntervalEstimate.of(peer_report.ratio(only, who, base, "mean_s")) for who, name in names.items()
         }
     rows = list(names.values())
     first = peer_report.COMPARED["mean_s"]
@@ -114,8 +114,8 @@ def of_agreement(claim: ClaimResults, peer: PeerResults) -> IntervalPlot:
     _, found = agreement.agreements(claim, peer)
     rows = {_called(one.contender): one for one in found}
     series = {
-        "in our simulator": {row: Estimate(one.here, one.here, one.here) for row, one in rows.items()},
-        "in Pollux' simulator": {row: Estimate(one.there, one.there, one.there) for row, one in rows.items()},
+        "in our simulator": {row: IntervalEstimate(one.here, one.here, one.here) for row, one in rows.items()},
+        "in Pollux' simulator": {row: IntervalEstimate(one.there, one.there, one.there) for row, one in rows.items()},
     }
     return single([*rows], Panel(f"mean JCT / our {agreement.BASE} with free sizes", series), strong=_ours(rows))
 

@@ -6,7 +6,7 @@ from statistics import fmean
 from rich.table import Table
 
 from eval.grid_study import GridStudy
-from eval.interval_plot import Band, Estimate, IntervalPlot, Panel, single
+from eval.interval_plot import IntervalEstimate, IntervalPlot, Panel, PanelBand, single
 from eval.joint.runs import JointConfig, JointVariants, in_variant
 from eval.pairs import pair
 from eval.statistics import Ratio
@@ -45,14 +45,18 @@ class JointStudy(GridStudy[JointConfig]):
         best = {cell: self._best_pairs(cell) for cell in self.runs if cell in self.config.cells}
         levels = list(dict.fromkeys(level for found in best.values() for level in found))
 
-        def to(base: Mapping[str, str], *shown: str) -> dict[str, dict[str, Estimate]]:
+        def to(base: Mapping[str, str], *shown: str) -> dict[str, dict[str, IntervalEstimate]]:
             return {
-                level: {cell: Estimate.of(self.ratio(cell, of[level], base[cell])) for cell, of in best.items() if level in of}
+                level: {
+                    cell: IntervalEstimate.of(self.ratio(cell, of[level], base[cell]))
+                    for cell, of in best.items()
+                    if level in of
+                }
                 for level in shown
             }
 
         single_level = {cell: self._better_single(cell, of) for cell, of in best.items()}
-        bound = {cell: Estimate.of(self._to_bound(cell, of[BOTH])) for cell, of in best.items()}
+        bound = {cell: IntervalEstimate.of(self._to_bound(cell, of[BOTH])) for cell, of in best.items()}
         return single(
             list(best),
             Panel(f"search time / {self._neither}", to(dict.fromkeys(best, self._neither), *levels)),
@@ -85,7 +89,7 @@ class JointStudy(GridStudy[JointConfig]):
                 f"search time / {self._neither}",
                 {
                     network: {
-                        gpu: Estimate.of(self.ratio(cell, pair(gpu, network), self._neither))
+                        gpu: IntervalEstimate.of(self.ratio(cell, pair(gpu, network), self._neither))
                         for gpu in self.config.gpu_policies
                     }
                     for network in self.config.network_policies
@@ -95,7 +99,7 @@ class JointStudy(GridStudy[JointConfig]):
             for cell in cells
         ]
         rows = self.config.gpu_policies
-        bands = [Band(rows, panels[first : first + ACROSS]) for first in range(0, len(panels), ACROSS)]
+        bands = [PanelBand(rows, panels[first : first + ACROSS]) for first in range(0, len(panels), ACROSS)]
         return IntervalPlot(bands, (self.config.network_policies[-1],))
 
     def _plot_of_parts(self) -> IntervalPlot:
@@ -113,7 +117,7 @@ class JointStudy(GridStudy[JointConfig]):
                     f"{title} with {what} / without",
                     {
                         who: {
-                            row: Estimate.of(self.ratio(cell, in_variant(who, called), who, measure))
+                            row: IntervalEstimate.of(self.ratio(cell, in_variant(who, called), who, measure))
                             for row, (cell, called) in rows.items()
                         }
                         for who in variants.pairs
@@ -121,7 +125,7 @@ class JointStudy(GridStudy[JointConfig]):
                 )
                 for measure, title in (("search_s", "search time"), ("network_gb", "bytes on links"))
             ]
-            bands.append(Band([*rows], panels))
+            bands.append(PanelBand([*rows], panels))
         return IntervalPlot(bands)
 
     def _plot_of_robustness(self) -> IntervalPlot:
@@ -133,14 +137,15 @@ class JointStudy(GridStudy[JointConfig]):
         bands = []
         for cell in (cell for cell in self.config.robustness.cells if cell in self.runs):
             to_first = {
-                who: {name: Estimate.of(self.ratio(cell, of(who), of(first))) for name, of in called.items()} for who in others
+                who: {name: IntervalEstimate.of(self.ratio(cell, of(who), of(first))) for name, of in called.items()}
+                for who in others
             }
-            to_itself = {first: {name: Estimate.of(self.ratio(cell, of(first), first)) for name, of in called.items()}}
+            to_itself = {first: {name: IntervalEstimate.of(self.ratio(cell, of(first), first)) for name, of in called.items()}}
             panels = (
                 Panel(f"search time / {first}, both disturbed", to_first, cell),
                 Panel("search time, disturbed / undisturbed", to_itself, cell),
             )
-            bands.append(Band([*called], panels))
+            bands.append(PanelBand([*called], panels))
         return IntervalPlot(bands)
 
     @property

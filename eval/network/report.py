@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from eval.grid_study import GridStudy, Runs
-from eval.interval_plot import Band, Estimate, IntervalPlot, Panel, single
+from eval.interval_plot import IntervalEstimate, IntervalPlot, Panel, PanelBand, single
 from eval.network.cells import FAIR, Contender, NetworkConfig, spread_name
 from eval.statistics import CONFIDENCE, Interval, Ratio
 
@@ -138,7 +138,7 @@ class Study(GridStudy[NetworkConfig]):
         reference = self.config.reference
         kinds = {"ideal allocators": self._ideal, "told the survivors": self._told}
         bands = [
-            Band(
+            PanelBand(
                 cells,
                 [
                     Panel(
@@ -156,16 +156,18 @@ class Study(GridStudy[NetworkConfig]):
         """Return mean SCTs over the bound and over the best schedule found, a band per group of cells."""
         bands = []
         for cells in groups:
-            over: dict[str, dict[str, Estimate]] = {}
+            over: dict[str, dict[str, IntervalEstimate]] = {}
             for name in (self.config.reference, *self._run(self._told, cells)):
                 there = [cell for cell in cells if name in self.runs[cell]]
-                over[name] = {cell: Estimate.of(one) for cell in there if (one := self.over_bound(cell, name))}
+                over[name] = {cell: IntervalEstimate.of(one) for cell in there if (one := self.over_bound(cell, name))}
             best = {cell: self._best_found(cell) for cell in cells}
-            over[BEST] = {cell: Estimate.of(one) for cell in cells if (one := self._over_bound(cell, best[cell].tolist()))}
+            over[BEST] = {
+                cell: IntervalEstimate.of(one) for cell in cells if (one := self._over_bound(cell, best[cell].tolist()))
+            }
             ours = {cell: np.array(self.each(cell, self.config.reference, "mean_s")) / best[cell] for cell in cells}
-            to_best = {cell: Estimate.of(Interval.of(ratios.tolist())) for cell, ratios in ours.items()}
+            to_best = {cell: IntervalEstimate.of(Interval.of(ratios.tolist())) for cell, ratios in ours.items()}
             panels = (Panel("mean SCT / lower bound", over), Panel(f"mean SCT / {BEST}", {self.config.reference: to_best}))
-            bands.append(Band(cells, panels))
+            bands.append(PanelBand(cells, panels))
         return IntervalPlot(bands, (self.config.reference,))
 
     def _plot_of_decisions(self) -> IntervalPlot:
@@ -175,7 +177,7 @@ class Study(GridStudy[NetworkConfig]):
             each = [run["decide_p99_s"] for runs in self.runs.values() for run in runs.get(contender.name, ())]
             middle = 1000 * float(np.median(each)) if each else 0.0
             if middle > 0:
-                found[contender.name] = Estimate(middle, middle, 1000 * max(each))
+                found[contender.name] = IntervalEstimate(middle, middle, 1000 * max(each))
         axis = "ms, 99th percentile of a run: median of all runs, to the greatest"
         return single(list(found), Panel(axis, {"": found}, line=None), strong=(self.config.reference,))
 

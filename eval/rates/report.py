@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from eval.grid_study import GridStudy
-from eval.interval_plot import Band, Estimate, IntervalPlot, Panel
+from eval.interval_plot import IntervalEstimate, IntervalPlot, Panel, PanelBand
 from eval.rates.runs import IDEAL, RatesConfig
 
 MEASURES = {
@@ -31,7 +31,7 @@ class RatesStudy(GridStudy[RatesConfig]):
             Panel(
                 f"{title} / ideal order",
                 {
-                    cell: {name: Estimate.of(self.ratio(cell, name, IDEAL, key)) for name in self.config.names}
+                    cell: {name: IntervalEstimate.of(self.ratio(cell, name, IDEAL, key)) for name in self.config.names}
                     for cell in self.runs
                 },
             )
@@ -41,13 +41,16 @@ class RatesStudy(GridStudy[RatesConfig]):
         to_classes = [
             Panel(
                 f"{title}, hybrid / classes",
-                {cell: {row: Estimate.of(self.ratio(cell, *modes, key)) for row, modes in pairs.items()} for cell in self.runs},
+                {
+                    cell: {row: IntervalEstimate.of(self.ratio(cell, *modes, key)) for row, modes in pairs.items()}
+                    for cell in self.runs
+                },
             )
             for key, title in (PLOTTED["mean"], PLOTTED["p95"])
         ]
         return {
-            "modes": IntervalPlot((Band(self.config.names, to_ideal),)),
-            "hybrid": IntervalPlot((Band([*pairs], to_classes),)),
+            "modes": IntervalPlot((PanelBand(self.config.names, to_ideal),)),
+            "hybrid": IntervalPlot((PanelBand([*pairs], to_classes),)),
         }
 
     def _hybrids(self) -> dict[int, tuple[str, str]]:

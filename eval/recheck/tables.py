@@ -47,6 +47,7 @@ RECHECKED: Mapping[str, RecheckedTable] = {
 NOT_RUN_AGAIN: Mapping[str, str] = {
     "engines": f"{ON_REAL_THINGS}: tests/processes runs the same search in small",
     "faults": f"{ON_REAL_THINGS}: tests/processes and tests/emulation make each fault happen once",
+    "packets": f"{ON_REAL_THINGS}: tests/emulation runs searches that meet",
     "processes": f"{ON_REAL_THINGS}: tests/unit/eval/gpu/test_restart_costs.py",
     "ray": f"{ON_REAL_THINGS}: tests/ray runs such a search under each policy",
     "training": f"{ON_REAL_THINGS}: tests/emulation runs a search that trains",

@@ -4,7 +4,7 @@ import numpy as np
 from rich.table import Table
 
 from eval.grid_study import GridStudy
-from eval.interval_plot import Estimate, IntervalPlot, Panel, single
+from eval.interval_plot import IntervalEstimate, IntervalPlot, Panel, single
 from eval.statistics import CONFIDENCE, Ratio
 from eval.trials.runs import TrialGroup, TrialsConfig
 
@@ -28,7 +28,7 @@ class TrialsStudy(GridStudy[TrialsConfig]):
         for measure, title in MEASURES.items():
             ratios = {name: self._ratios(group, name, measure) for name in group.variants}
             series = {
-                cell: {name: Estimate.of(found[place]) for name, found in ratios.items()}
+                cell: {name: IntervalEstimate.of(found[place]) for name, found in ratios.items()}
                 for place, cell in enumerate((*group.cells, ALL))
             }
             panels.append(Panel(f"{title} / {group.reference}", series))

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 import typer
 
@@ -57,13 +57,19 @@ def _described(name: str, command: Any, extra: str, level: int = 2) -> Iterator[
 
 
 def _row(one: Any) -> tuple[str, str, str, str]:
-    name = f"[{one.name.upper()}]" if one.param_type_name == "argument" else ", ".join(one.opts)
+    name = ", ".join(one.opts)
+    if one.param_type_name == "argument":
+        name = one.name.upper() if one.required else f"[{one.name.upper()}]"
     text, _, shown = (one.help or "").partition("  [default: ")
     kind = "" if getattr(one, "is_flag", False) else _kind(one.type_descriptor.annotation)
-    default = shown.rstrip("]") or ("" if one.default is None or callable(one.default) or not kind else str(one.default))
-    return code(name), kind, "required" if one.required else code(default), text
+    is_shown = not (one.default is None or callable(one.default) or one.multiple) and bool(kind)
+    default = shown.rstrip("]") or (str(one.default) if is_shown else "")
+    if one.multiple:
+        kind = f"{kind}, repeatable".lstrip(", ")
+    return code(name), kind, "required" if one.required else default if shown else code(default), text
 
 
 def _kind(annotation: Any) -> str:
     """Return in words what is given."""
-    return {"str": "text", "int": "integer", "float": "number", "Path": "path"}.get(annotation.__name__, "")
+    (inner,) = get_args(annotation) or (annotation,)
+    return {"str": "text", "int": "integer", "float": "number", "Path": "path"}.get(inner.__name__, "")

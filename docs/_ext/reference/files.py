@@ -26,7 +26,7 @@ def page() -> str:
 `beamer schedule` reads them.
 
 {_models(search)}
-### Nodes of the local engine
+## Nodes of the local engine
 
 {_models(local_settings)}"""
 
@@ -38,4 +38,4 @@ def _models(module: object) -> str:
 
 def _model(model: type[BaseModel]) -> str:
     rows = [(code(one.name), code(one.kind), code(one.default) or "required", one.text) for one in documented(model)]
-    return f"**{model.__name__.strip('_')}**\n\n" + table(("key", "type", "default", "meaning"), rows)
+    return f"### {model.__name__.strip('_')}\n\n" + table(("key", "type", "default", "meaning"), rows)

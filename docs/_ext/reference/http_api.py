@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller.http.api import create_app
+from controller.http.errors import DOCUMENTED
 from reference.runtime import idle_runtime
 from reference.tables import code, table
 
 Schema = Mapping[str, Any]
-REFUSALS = {"400", "401", "403", "404", "409", "413", "422", "503"}
 
 
 def page() -> str:
@@ -16,12 +16,15 @@ def page() -> str:
     with idle_runtime() as runtime:
         document = create_app(runtime).openapi()
     schemas = document["components"]["schemas"]
+    refusals = [(str(status), answer["description"]) for status, answer in DOCUMENTED.items()]
     parts = [
-        """# HTTP API
+        f"""# HTTP API
 
-Every write is a PUT that may be repeated. A refusal has one form whatever is refused, `Refusal`. The controller serves the same
-document, which programs can read, at `/openapi.json`, and as a page at `/docs`.
-"""
+Every write is a PUT that may be repeated. It is answered with 200 and `{{"changed": true}}`, or false where it repeats what is
+known. A read answers with a JSON object. The controller serves this document at `/openapi.json`, and as a page at `/docs`. Any
+request may be refused, with a [Refusal](#refusal) as its body:
+
+{table(("status", "because"), refusals)}"""
     ]
     used: dict[str, None] = {}
     for path, methods in document["paths"].items():
@@ -46,11 +49,6 @@ def _operation(path: str, method: str, operation: Schema, used: dict[str, None])
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if body:
         yield f"Body: {_kind(body, used)}.\n"
-    for status, answer in operation["responses"].items():
-        if status in REFUSALS:
-            continue
-        schema = answer.get("content", {}).get("application/json", {}).get("schema")
-        yield f"Answer {status}: {_kind(schema, used) if schema else answer['description'] + '.'}\n"
 
 
 def _schema(name: str, schema: Schema) -> Iterator[str]:

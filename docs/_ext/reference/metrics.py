@@ -1,5 +1,7 @@
 """The metrics of a controller, as one that runs gives them."""
 
+from prometheus_client.core import Metric
+
 from controller.http.metrics import RuntimeCollector
 from reference.runtime import idle_runtime
 from reference.tables import code, table
@@ -9,9 +11,14 @@ def page() -> str:
     """Return the page of metrics."""
     with idle_runtime() as runtime:
         found = list(RuntimeCollector(runtime).collect())
-    rows = [(code(one.name), one.type, one.documentation, ", ".join(code(name) for name in one._labelnames)) for one in found]
+    rows = [(code(_name(one)), one.type, one.documentation, ", ".join(map(code, one._labelnames))) for one in found]
     return f"""# Metrics
 
 `GET /metrics` answers in Prometheus' text format.
 
 {table(("metric", "type", "what it counts", "labels"), rows)}"""
+
+
+def _name(metric: Metric) -> str:
+    """Return a metric's name as it is scraped."""
+    return f"{metric.name}_total" if metric.type == "counter" else metric.name

@@ -17,6 +17,8 @@ policy. [Network policies](../../network-policies.md) and [GPU policies](../../g
 
 ## Network policies
 
+None takes parameters: what their descriptions name besides are constants of the code.
+
 {_all(NETWORK_POLICIES)}
 ## GPU policies
 
@@ -29,7 +31,11 @@ def _all(registry: Any) -> str:
 
 def _policy(policy: Any) -> str:
     rows = [
-        (code(name), code(inspect.formatannotation(one.annotation)), code(one.default) if one.default is not one.empty else "")
+        (
+            code(name),
+            code(inspect.formatannotation(one.annotation)),
+            code(repr(one.default)) if one.default is not one.empty else "",
+        )
         for name, one in inspect.signature(policy).parameters.items()
     ]
     text = f"### {policy.name}\n\n{inspect.getdoc(policy)}\n"

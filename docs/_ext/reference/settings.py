@@ -1,7 +1,8 @@
 """Limits and settings: option dataclasses with a docstring per field."""
 
 from beamer.client import client
-from beamer.client.credentials import CA_VARIABLE
+from beamer.client.credentials import CA_VARIABLE, INSECURE_VARIABLE
+from beamer.client.lease import AGENT_VARIABLE
 from controller.limits import Limits
 from controller.liveness.watch import WatchOptions
 from hostagent.limits import ASSIGNMENT_LIMITS
@@ -41,6 +42,8 @@ _VARIABLES = (
     (code(client.RUN_VARIABLE), "The run of the study that processes share."),
     (code(CA_VARIABLE), "Certificates of authorities that the controller's certificate is trusted by, PEM."),
     ("`BEAMER_TOKEN`, `BEAMER_TOKEN_FILE`", "The bearer token, or a file that holds it."),
+    (code(INSECURE_VARIABLE), "Set to `1`: a token may go over plain HTTP."),
+    (code(AGENT_VARIABLE), "The Unix socket at which workers attach to their host's agent."),
 )
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from eval.committed import FOLDER, IMAGES
 from eval.gpu import plots as gpu_plots
 from eval.gpu.results_file import read_results
-from eval.interval_plot import Band, Estimate, IntervalPlot, Panel, draw, draw_all, drawn_digest, single
+from eval.interval_plot import IntervalEstimate, IntervalPlot, Panel, PanelBand, draw, draw_all, drawn_digest, single
 from eval.peers import results_file
 from eval.statistics import Interval, Ratio
 from eval.studies import STUDIES
@@ -31,7 +31,7 @@ def committed() -> Mapping[str, IntervalPlot]:
     return found
 
 
-def plot(**series: dict[str, Estimate]) -> IntervalPlot:
+def plot(**series: dict[str, IntervalEstimate]) -> IntervalPlot:
     return single(["a", "b"], Panel("ratio", series))
 
 
@@ -73,14 +73,14 @@ def test_no_plot_is_empty(committed: Mapping[str, IntervalPlot]) -> None:
 
 
 def test_estimates_are_drawn_in_their_rows(tmp_path: Path, drawn: list[Figure]) -> None:
-    one = plot(x={"a": Estimate(1.0, 0.9, 1.1), "b": Estimate(2.0, 1.5, 2.5)})
+    one = plot(x={"a": IntervalEstimate(1.0, 0.9, 1.1), "b": IntervalEstimate(2.0, 1.5, 2.5)})
     draw(one, tmp_path / "one.png")
     assert points(drawn[0]) == [[(1.0, 0.0), (2.0, 1.0)]]
     assert drawn_digest(tmp_path / "one.png") == one.digest
 
 
 def test_series_of_one_row_stand_apart_and_those_of_different_rows_in_the_middle(tmp_path: Path, drawn: list[Figure]) -> None:
-    here = Estimate(1.0, 0.9, 1.1)
+    here = IntervalEstimate(1.0, 0.9, 1.1)
     draw_all({"both": plot(x={"a": here}, y={"a": here}), "each": plot(x={"a": here}, y={"b": here})}, tmp_path)
     both, each = map(points, drawn)
     assert both[0][0][1] < 0 < both[1][0][1]
@@ -88,14 +88,17 @@ def test_series_of_one_row_stand_apart_and_those_of_different_rows_in_the_middle
 
 
 def test_what_is_not_finite_is_left_out(tmp_path: Path, drawn: list[Figure]) -> None:
-    never = Estimate(math.inf, math.inf, math.inf)
-    draw(plot(x={"a": never, "b": Estimate(1.0, 1.0, 1.0)}, y={"a": Estimate(math.nan, 1.0, 1.0)}), tmp_path / "p.png")
+    never = IntervalEstimate(math.inf, math.inf, math.inf)
+    draw(
+        plot(x={"a": never, "b": IntervalEstimate(1.0, 1.0, 1.0)}, y={"a": IntervalEstimate(math.nan, 1.0, 1.0)}),
+        tmp_path / "p.png",
+    )
     assert points(drawn[0]) == [[(1.0, pytest.approx(0.815))]]
 
 
 def test_panels_of_the_same_axis_have_the_same_scale(tmp_path: Path, drawn: list[Figure]) -> None:
-    few, many = ({"x": {"a": Estimate(to, 1.0, to)}} for to in (1.1, 20.0))
-    bands = (Band(["a"], (Panel("ratio", few), Panel("other", few))), Band(["a"], (Panel("ratio", many),)))
+    few, many = ({"x": {"a": IntervalEstimate(to, 1.0, to)}} for to in (1.1, 20.0))
+    bands = (PanelBand(["a"], (Panel("ratio", few), Panel("other", few))), PanelBand(["a"], (Panel("ratio", many),)))
     draw(IntervalPlot(bands), tmp_path / "p.png")
     first, other, second = drawn[0].axes
     assert first.get_xlim() == second.get_xlim() != other.get_xlim()
@@ -103,9 +106,13 @@ def test_panels_of_the_same_axis_have_the_same_scale(tmp_path: Path, drawn: list
 
 
 def test_other_figures_have_another_digest() -> None:
-    one = plot(x={"a": Estimate(1.0, 0.9, 1.1)})
-    assert one.digest == plot(x={"a": Estimate(1.0 + 1e-9, 0.9, 1.1)}).digest
-    others = (plot(x={"a": Estimate(1.01, 0.9, 1.1)}), plot(y={"a": Estimate(1.0, 0.9, 1.1)}), replace(one, strong=("a",)))
+    one = plot(x={"a": IntervalEstimate(1.0, 0.9, 1.1)})
+    assert one.digest == plot(x={"a": IntervalEstimate(1.0 + 1e-9, 0.9, 1.1)}).digest
+    others = (
+        plot(x={"a": IntervalEstimate(1.01, 0.9, 1.1)}),
+        plot(y={"a": IntervalEstimate(1.0, 0.9, 1.1)}),
+        replace(one, strong=("a",)),
+    )
     assert one.digest not in {other.digest for other in others}
     assert len({other.digest for other in others}) == 3
 
@@ -116,5 +123,5 @@ def test_a_picture_that_says_nothing_of_its_figures_has_no_digest(tmp_path: Path
 
 
 def test_intervals_are_those_of_means_and_ratios() -> None:
-    assert Estimate.of(Ratio(2.0, 1.0, 4.0)) == (2.0, 1.0, 4.0)
-    assert Estimate.of(Interval(2.0, 0.5)) == (2.0, 1.5, 2.5)
+    assert IntervalEstimate.of(Ratio(2.0, 1.0, 4.0)) == (2.0, 1.0, 4.0)
+    assert IntervalEstimate.of(Interval(2.0, 0.5)) == (2.0, 1.5, 2.5)
