@@ -197,7 +197,7 @@ def _limits(plot: IntervalPlot, axis: str) -> tuple[float, float, bool]:
     panels = [panel for band in plot.bands for panel in band.panels if panel.axis == axis]
     found = [one for panel in panels for estimates in panel.series.values() for one in estimates.values() if _is_finite(one)]
     ends = [end for one in found for end in (one.low, one.high)] + [panel.line for panel in panels if panel.line is not None]
-    low, high = min(ends), max(ends)
+    low, high = min(ends, default=0.0), max(ends, default=1.0)
     if low > 0 and high / low >= LOGARITHMIC_FROM:
         margin = (high / low) ** 0.03
         return low / margin, high * margin, True

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -51,22 +52,27 @@ def run(block: CodeBlock, directory: Path, groups: list[int]) -> tuple[int, str]
         return process.wait(PATIENCE_S), printed.read_text()
 
 
-def of_pages(*kinds: str) -> list[Path]:
-    """Return the pages that have blocks of these kinds only, and some of the last one."""
-    found = {page: {block.how for block in runnable(page)} for page in PAGES}
-    return [page for page, has in found.items() if kinds[-1] in has and has <= {*kinds}]
+def quick(page: Path) -> list[CodeBlock]:
+    """Return the blocks of a page that take no long time, up to the first that does."""
+    return list(takewhile(lambda block: block.how == QUICK, runnable(page)))
 
 
-@pytest.mark.parametrize(
-    "page",
-    [*of_pages(QUICK), *(pytest.param(page, marks=pytest.mark.long) for page in of_pages(QUICK, LONG))],
-    ids=name_of,
-)
-def test_what_a_page_shows_can_be_run(page: Path, tmp_path: Path, groups: list[int]) -> None:
-    for block in runnable(page):
+CASES = [
+    *(pytest.param(quick(page), id=name_of(page)) for page in PAGES if quick(page)),
+    *(
+        pytest.param(runnable(page), id=f"{name_of(page)}, all", marks=pytest.mark.long)
+        for page in PAGES
+        if len(runnable(page)) > len(quick(page))
+    ),
+]
+
+
+@pytest.mark.parametrize("shown", CASES)
+def test_what_a_page_shows_can_be_run(shown: list[CodeBlock], tmp_path: Path, groups: list[int]) -> None:
+    for block in shown:
         code, printed = run(block, tmp_path, groups)
-        assert code == 0, f"{name_of(page)}:{block.line}:\n{block.code}\n{printed}"
+        assert code == 0, f"line {block.line}:\n{block.code}\n{printed}"
 
 
 def test_some_pages_show_what_can_be_run() -> None:
-    assert len(of_pages(QUICK)) + len(of_pages(QUICK, LONG)) > 2
+    assert len(CASES) > 3

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.checkout import ROOT
+from tests.support.pages import blocks
 
 DOCUMENTS = ROOT / "docs"
 
@@ -16,11 +17,11 @@ def install(section: str, directory: Path, document: str = "extending.md") -> di
     The section's first blocks of Python and TOML are the package. A process that has the directory in its path finds the module
     and its entry points.
     """
-    blocks = dict(reversed([block for block in blocks_of(section, document) if block[0] in ("python", "toml")]))
-    project = tomllib.loads(blocks["toml"])["project"]
+    package = dict(reversed([block for block in blocks_of(section, document) if block[0] in ("python", "toml")]))
+    project = tomllib.loads(package["toml"])["project"]
     ((group, entries),) = project["entry-points"].items()
     (target,) = entries.values()
-    (directory / f"{target.partition(':')[0]}.py").write_text(blocks["python"])
+    (directory / f"{target.partition(':')[0]}.py").write_text(package["python"])
     register(project["name"], group, entries, directory)
     return dict(entries)
 
@@ -29,7 +30,7 @@ def blocks_of(section: str, document: str = "extending.md") -> list[tuple[str, s
     """Return the fenced blocks of a section of a document, each with its language."""
     guide = (DOCUMENTS / document).read_text("utf-8")
     (text,) = re.findall(rf"^## {re.escape(section)}$(.*?)(?=^## |\Z)", guide, re.DOTALL | re.MULTILINE)
-    return re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL)
+    return [(block.language, block.code) for block in blocks(text)]
 
 
 def register(name: str, group: str, entries: Mapping[str, str], directory: Path) -> None:

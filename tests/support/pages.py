@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from markdown_it import MarkdownIt
+
 from tests.support.checkout import ROOT
 
 DOCS = ROOT / "docs"
@@ -12,10 +14,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(p for p in DOCS.
 
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _FENCE = re.compile(r"^( *)(`{3,}|:{3,})[^\n]*\n.*?^\1\2 *$", re.DOTALL | re.MULTILINE)
-_BLOCK = re.compile(
-    r"(?:^<!-- (?P<kind>run|not run): (?P<how>[^\n]*?) -->\n+)?^ *```(?P<language>\w*)\n(?P<code>.*?)^ *```$",
-    re.DOTALL | re.MULTILINE,
-)
+_HOW = re.compile(r"<!-- (run|not run): ([^\n]*?) -->")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _END = re.compile(r"(?<!e\.g)(?<!i\.e)(?<!al)[.!?:](?=\s+[A-Z`\"*\[(]|\s*$)")
 
@@ -61,6 +60,9 @@ def sentences(text: str) -> Iterator[str]:
 
 def blocks(text: str) -> Iterator[CodeBlock]:
     """Yield the fenced blocks of a page."""
-    for match in _BLOCK.finditer(text):
-        line = text[: match.start("code")].count("\n")
-        yield CodeBlock(match["language"], match["code"], match["kind"] or "", match["how"] or "", line)
+    tokens = MarkdownIt("commonmark").parse(text)
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.type == "fence" and token.map is not None:
+            how = _HOW.fullmatch(before.content.strip()) if before is not None and before.type == "html_block" else None
+            kind, where = how.groups() if how else ("", "")
+            yield CodeBlock(token.info.strip(), token.content, kind, where, token.map[0] + 1)

@@ -30,7 +30,7 @@ MAX_WORDS = {
 MAX_DECISION_WORDS = 300
 READ_FIRST = ("README.md", "docs/fit.md", "docs/quickstart.md", "docs/concepts.md")
 MAX_SENTENCE_WORDS = 40
-CHECKED = ("sh", "python")
+CHECKED = ("sh", "bash", "console", "shell", "python")
 WHERE = re.compile(r"here|long|tests/[\w/]+\.py")
 # The makers of these commands say when they are run: with every change, or by hand before a release.
 BY_HAND = ("CONTRIBUTING.md",)
@@ -105,10 +105,21 @@ beamer --help
 ```text
 not counted
 ```
+
+```{toctree}
+x
+```
+
+<!-- run: long -->
+```python
+pass
+```
 """
     assert words(page) == 16
     assert list(sentences(page)) == ["Two words.", "Here is `a.b c` and a link.", "- An entry goes on"]
     assert [(one.language, one.kind, one.how, one.line) for one in blocks(page)] == [
         ("sh", "run", "here", 8),
         ("text", "", "", 15),
+        ("{toctree}", "", "", 19),
+        ("python", "run", "long", 24),
     ]

@@ -8,7 +8,7 @@ from tests.support.checkout import ROOT
 
 EXTENSIONS = ROOT / "docs" / "_ext"
 FOLDER = ROOT / "docs" / "reference" / "generated"
-INTERNAL = ("tuple[]", "PydanticUndefined", "FieldInfo", "Annotated[", " object at 0x", "<class", "<EndReason", "Successful Response")
+INTERNAL = ("tuple[]", "PydanticUndefined", "FieldInfo", "Annotated[", " object at 0x", "<class", "<EndReason")
 
 
 @pytest.fixture

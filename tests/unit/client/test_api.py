@@ -1,7 +1,6 @@
 """The client and the controller's HTTP API understand each other, over a socket."""
 
 import logging
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from beamer.client import RUN_VARIABLE, Client, Role, Rung, Worker
 from beamer.studies.model import StageStatus, StudyStatus, TrialStatus
 from tests.support.checkout import ROOT
+from tests.support.pages import blocks
 from tests.support.served_controller import PATIENCE_S, Served, served
 from topologies.single import build
 
@@ -101,7 +101,7 @@ def test_what_was_declared_may_change_and_more_may_be_asked_of_a_trial(
 def shown(url: str) -> tuple[str, str]:
     """Return the README's scripts of a tuner and of a worker, for a controller at `url`."""
     section = README.read_text("utf-8").partition("\n## Use it\n")[2].partition("\n## ")[0]
-    tuner, worker = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    tuner, worker = (block.code for block in blocks(section) if block.language == "python")
     return tuner.replace("http://10.0.0.1:8657", url), worker.replace("http://10.0.0.1:8657", url)
 
 

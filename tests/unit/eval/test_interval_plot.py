@@ -87,6 +87,11 @@ def test_series_of_one_row_stand_apart_and_those_of_different_rows_in_the_middle
     assert [of[0][1] for of in each] == [0.0, 1.0]
 
 
+def test_a_panel_without_any_estimate_is_drawn_empty(tmp_path: Path, drawn: list[Figure]) -> None:
+    draw(single(["a"], Panel("s", {"": {}}, line=None)), tmp_path / "p.png")
+    assert points(drawn[0]) == []
+
+
 def test_what_is_not_finite_is_left_out(tmp_path: Path, drawn: list[Figure]) -> None:
     never = IntervalEstimate(math.inf, math.inf, math.inf)
     draw(
