@@ -37,7 +37,7 @@ JointNames = Annotated[
         f"of {', '.join(PARTS)} or {EVERY}.",
     ),
 ]
-Details = Annotated[bool, typer.Option("--details", help="Show every stage, and of packets what was checked, as well.")]
+Details = Annotated[bool, typer.Option("--details", help="Show every stage as well; emulated, also what was checked.")]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Draw the stages' timeline into this PNG.", dir_okay=False)]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 NET_ADMIN = "CAP_NET_ADMIN"
 SYS_PTRACE = "CAP_SYS_PTRACE"
 DAC_READ_SEARCH = "CAP_DAC_READ_SEARCH"
-DEPLOYMENT = "see docs/operate.md"
+SEE_DOCS = "see docs/operate.md"
 
 OPTIONAL: Mapping[str, str] = {
     SYS_PTRACE: "workers of other users than the agent's, and those that may do more than the agent, are not marked:"
@@ -32,4 +32,4 @@ def missing(effective: int) -> Iterator[str]:
     """Yield, for each of the capabilities that a set lacks, what will not work."""
     for name, without in OPTIONAL.items():
         if not effective & _MET_BY[name]:
-            yield f"no {name}: {without}; {DEPLOYMENT}"
+            yield f"no {name}: {without}; {SEE_DOCS}"

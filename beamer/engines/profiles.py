@@ -21,7 +21,7 @@ class HyperbolicLoss:
 
 @dataclass(frozen=True)
 class DataParallelProfile(SimulatedProfile):
-    """A job whose workers share a batch; that they exchange gradients then is left to a network.
+    """A job whose workers share a batch. A network simulates their exchange of gradients.
 
     compute_s: of the requested batch of `batch_size` samples on one GPU. fixed_s: of every step.
     """

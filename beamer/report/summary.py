@@ -32,7 +32,7 @@ def searches_compared(runs: Sequence[JointRun]) -> Text:
 
 
 def compared(what: str, means_s: Sequence[tuple[str, float]]) -> str:
-    """Return a sentence about the last mean beside the first. what: takes so long. means_s: by policy; infinite: not over."""
+    """Compare the last mean with the first in a sentence. what: whose time it is. means_s: by policy; infinite: not over."""
     (base, base_s), (name, mean_s) = means_s[0], means_s[-1]
     if not isfinite(mean_s):
         return f"Under {name} {what} is not over."
@@ -42,4 +42,6 @@ def compared(what: str, means_s: Sequence[tuple[str, float]]) -> str:
     if not isfinite(base_s) or not base_s:
         return f"{taken}; under {base} it is {'not over' if base_s else '0 s'}."
     change = mean_s / base_s - 1
+    if not round(100 * change):
+        return f"{taken}, as under {base}."
     return f"{taken}, {abs(change):.0%} {'less' if change < 0 else 'more'} than under {base}."

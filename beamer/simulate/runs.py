@@ -27,7 +27,6 @@ from beamer.workloads.joint import JointScenario
 from beamer.workloads.scenario import Scenario
 
 EVERY_STAGE = "every stage: --details"
-BOUNDED = ("lower bound", "mean / bound")  # headings for the rows of `bound_rows`
 
 
 def run_scenario(scenario: Scenario, asked: ComparedPolicies) -> None:
@@ -43,7 +42,8 @@ def run_scenario(scenario: Scenario, asked: ComparedPolicies) -> None:
     title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}"
     rows = bound_rows(runs, found) if found else []
     console = Console()
-    bounded = [dict(zip(BOUNDED, cells, strict=True)) for cells in zip(*(cells for _, cells in rows), strict=True)]
+    headings = (f"bound ({found.best})", "mean / bound") if found else ()
+    bounded = [dict(zip(headings, cells, strict=True)) for cells in zip(*(cells for _, cells in rows), strict=True)]
     console.print(summary(title, runs, bounded))
     console.print(stage_table(title, runs, rows) if asked.details else EVERY_STAGE)
     rows_of = stage_rows if asked.rows == STAGES else job_rows
@@ -69,7 +69,9 @@ def run_searches(scenario: JointScenario, gpu: GpuOptions, asked: ComparedPolici
     ]
     told = f", told of each other: {', '.join(gpu.parts.names)}" if gpu.parts.names else ""
     title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}{told}"
-    Console().print(searches_compared(runs), joint_table(title, runs, bound_s))
+    console = Console()
+    console.print(searches_compared(runs), joint_table(title, runs, bound_s))
+    console.print(stage_table(title, [run.timeline for run in runs]) if asked.details else EVERY_STAGE)
     rows_of = joint_stage_rows if asked.rows == STAGES else trial_rows
     _write_json(asked, [joint_simulation_document(run, chosen.name, bound_s) for run in runs])
     _write_stages(asked, [run.timeline for run in runs])

@@ -111,7 +111,7 @@ def _attempt_number(trial: TrialRecord) -> int:
 
 
 def find(known: Mapping[str, _Record], field_name: str, name: str) -> _Record:
-    """Return what is known under a name. Raises `NotFoundError` that gives the nearest known one: a search has thousands."""
+    """Return what is known under a name. Raises `NotFoundError`, which names the nearest one."""
     if name not in known:
         raise NotFoundError(field_name, name, f"a registered {field_name}{hint(name, known)}")
     return known[name]

@@ -12,7 +12,7 @@ POLICIES = settings(PROFILE, max_examples=15)  # These settings are for tests th
 
 
 def of_drawn(*drawn: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[Any], None]]:
-    """Return a decorator that makes a check of a policy of one that is also given what is drawn, again and again."""
+    """Return a decorator. It turns a function of a policy and drawn values into a check of the policy alone."""
 
     def decorated(check: Callable[..., None]) -> Callable[[Any], None]:
         @wraps(check)

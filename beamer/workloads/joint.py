@@ -117,7 +117,7 @@ class _Job(FileEntry):
     overlap: float = Field(default=0.0, ge=0, le=1)
     """Share of the computing, 0 to 1, during which gradients are already sent."""
     epoch: Iterations = 1
-    """Iterations between two reports of a program on real packets; simulated trials report every `report_s`."""
+    """Iterations between two reports that policies may expect; a program on real packets reports so often."""
 
 
 class _Curve(FileEntry):

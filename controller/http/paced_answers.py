@@ -61,7 +61,7 @@ def _parts(value: object) -> Iterator[str]:
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """Yield JSON in pieces: what is worked out one by one, in an object behind all else, which is one piece."""
+    """Yield JSON in pieces. In an object, plain values come first, in one piece; what is worked out one by one follows."""
     if isinstance(value, Iterator):
         opening = "["
         for item in value:

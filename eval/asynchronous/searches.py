@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from random import Random
 from statistics import mean, median
 
+from beamer.errors import InputError
 from beamer.studies.model import Rung, TrialStatus
 from beamer.workloads.searches import check_at_least
+
+MAX_LEVELS = 1000  # As many rungs as a study may have at a controller.
 
 
 @dataclass
@@ -101,6 +104,7 @@ class Asha(AsynchronousSearch):
         """Check the parameters."""
         super().__post_init__()
         check_at_least(self, eta=2, iterations=1, halvings=0)
+        _check_levels("halvings", self.halvings)
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -138,6 +142,7 @@ class MedianStopping(AsynchronousSearch):
         """Check the parameters."""
         super().__post_init__()
         check_at_least(self, iterations=1, reports=1, fewest=1)
+        _check_levels("reports", self.reports)
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -214,3 +219,9 @@ class LossCurves:
     def _curves(self, trial: int) -> tuple[float, float, float]:
         rng = Random(f"{self.seed}/{trial}")
         return rng.uniform(*LOSS_AT_BEST), rng.uniform(*LOSS_AT_FIRST), rng.uniform(*FALL)
+
+
+def _check_levels(field: str, count: int) -> None:
+    """Raise `InputError` for more rungs than a study may have."""
+    if count > MAX_LEVELS:
+        raise InputError(f"search.{field}", count, f"at most {MAX_LEVELS}")

@@ -3,7 +3,7 @@
 import subprocess
 
 from beamer.errors import PlatformError
-from hostagent.capabilities import DEPLOYMENT
+from hostagent.capabilities import SEE_DOCS
 
 _PATIENCE_S = 2.0
 _IP_HEADER, _WORD = 20, 4  # bytes; TCP counts its header in words
@@ -24,9 +24,9 @@ def nft(*arguments: str, script: str | None = None, patience_s: float = _PATIENC
     try:
         done = subprocess.run(("nft", *arguments), input=script, capture_output=True, text=True, timeout=patience_s)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PlatformError(f"nft: {error}", DEPLOYMENT) from error
+        raise PlatformError(f"nft: {error}", SEE_DOCS) from error
     if done.returncode:
-        raise PlatformError(f"nft: {' '.join(done.stderr.split())}", DEPLOYMENT)
+        raise PlatformError(f"nft: {' '.join(done.stderr.split())}", SEE_DOCS)
     return done.stdout
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from beamer.errors import PlatformError
 from beamer.network.codepoints import CODEPOINTS
-from hostagent.capabilities import DAC_READ_SEARCH, DEPLOYMENT, SYS_PTRACE
+from hostagent.capabilities import DAC_READ_SEARCH, SEE_DOCS, SYS_PTRACE
 from hostagent.marks import timeouts
 from hostagent.queues.tree import is_managed
 from hostagent.workers.procfs import Procfs
@@ -124,4 +124,4 @@ def mark_of(sock: socket.socket) -> Mark:
 
 
 def _unreachable(pid: int, capability: str) -> PlatformError:
-    return PlatformError(f"the sockets of process {pid} cannot be reached", f"give the agent {capability}; {DEPLOYMENT}")
+    return PlatformError(f"the sockets of process {pid} cannot be reached", f"give the agent {capability}; {SEE_DOCS}")

@@ -14,7 +14,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import TC_H_ROOT
 
 from beamer.errors import BeamerError, InputError, PlatformError
-from hostagent.capabilities import DEPLOYMENT, NET_ADMIN
+from hostagent.capabilities import NET_ADMIN, SEE_DOCS
 from hostagent.queues.tree import ROOT, Change, DscpFilter, HtbClass, Root, Tree, difference
 
 _ETH_P_IP = 0x0800
@@ -200,7 +200,7 @@ def _refusal(interface: str, module: str, error: NetlinkError) -> BeamerError:
             return PlatformError(f"{interface}: the kernel has no {_MODULES[module]} ({error})", f"load {module}")
         case errno.EPERM | errno.EACCES:
             missing = f"{interface}: not allowed to manage queues: no {NET_ADMIN} in this network namespace"
-            return PlatformError(missing, f"run as root, or give it {NET_ADMIN}; {DEPLOYMENT}")
+            return PlatformError(missing, f"run as root, or give it {NET_ADMIN}; {SEE_DOCS}")
         case _:
             return PlatformError(f"{interface}: the kernel refused ({error})", "see the kernel's log")
 

@@ -21,9 +21,9 @@ from beamer.studies.journal.sessions import SILENT_S, WORK_S, be_heard_within, e
 from beamer.studies.journal.writing import lock_file, lock_session, unlock_session
 from beamer.studies.versions import UPGRADE
 
-# The migrations declare types, keys and defaults of these tables.
+# The migrations declare types, keys and defaults of these tables. The head's has one row, see `Head`.
 _EVENTS = sa.table("events", *map(sa.column, ("number", "kind", "content", "checksum")))
-_HEAD = sa.table("head", *map(sa.column, ("id", "number", "checksum", "term", "seal")))  # It has one row, see `Head`.
+_HEAD = sa.table("head", *map(sa.column, ("id", "number", "checksum", "term", "seal")))
 _SNAPSHOTS = sa.table("snapshots", *map(sa.column, ("number", "checksum", "content", "content_checksum")))
 MIGRATIONS = "beamer.studies.journal:migrations"  # They are found here, as Alembic writes it.
 _SCHEMAS = ("0003",)  # The schemas have the names of their migrations, the present one last.
@@ -335,6 +335,8 @@ class Journal:
         """Say whether the database has this version's schema, not an older one. Raises `NewerError` for an unknown one."""
         found = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
         present = _SCHEMAS[-1]
+        if found is not None and found < _SCHEMAS[0]:
+            raise InputError("journal", self.url, f"a journal of a released Beamer: its schema is {found}, not {present}")
         if found is not None and found not in _SCHEMAS:
             expected = f"a journal that this Beamer reads: its schema is {found}, not {present} or an older one; {UPGRADE}"
             raise NewerError("journal", self.url, expected)

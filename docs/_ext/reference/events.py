@@ -12,8 +12,8 @@ from reference.tables import code, table
 
 
 def kinds() -> list[type[Event]]:
-    """Return every kind of event that the journal has, in the order of their definition."""
-    return [one for one in events._KINDS.values() if one.__module__.startswith("beamer.")]
+    """Return every kind of event that the journal has, by name."""
+    return [one for _, one in sorted(events._KINDS.items()) if one.__module__.startswith("beamer.")]
 
 
 def page() -> str:

@@ -18,6 +18,7 @@ from beamer.sim.results import JobResult, RunResult, StageResult
             "Under beamer a stage takes 8.00 s in the mean, 20% less than under fair.",
         ),
         ([("fair", 10.0), ("fifo", 11.0)], "Under fifo a stage takes 11.00 s in the mean, 10% more than under fair."),
+        ([("fair", 10.0), ("fifo", 9.96)], "Under fifo a stage takes 9.96 s in the mean, as under fair."),
         ([("fair", 10.0)], "Under fair a stage takes 10.00 s in the mean."),
         ([("fair", 10.0), ("fifo", inf)], "Under fifo a stage is not over."),
         ([("fair", inf), ("fifo", 3.0)], "Under fifo a stage takes 3.00 s in the mean; under fair it is not over."),

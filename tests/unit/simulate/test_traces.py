@@ -91,7 +91,7 @@ def test_rows_and_events_of_a_scenario(tmp_path: Path) -> None:
         str(picture),
     )
     assert done.returncode == 0, done.stderr
-    assert "lower bound   mean / bound" in done.stdout
+    assert "bound (subset-dp)   mean / bound" in done.stdout
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert {row["policy"] for row in rows} == {"fair", "beamer"}
     stages = [row for row in rows if row["stage"]]

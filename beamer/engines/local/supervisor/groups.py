@@ -136,7 +136,7 @@ class Signals(Group):
             if not _wait(lambda: all(map(is_stopped, moving)), soon):
                 if time.monotonic() > until:
                     return False
-                self._continue_awaited(patience_s)
+                self._continue_awaited(min(patience_s, until - time.monotonic()))
                 patience_s *= 2
         return True
 
@@ -151,7 +151,7 @@ class Signals(Group):
         awaited = [pid for pid in self.members() if may_be_awaited(pid)]
         for pid in awaited:
             _send(pid, signal.SIGCONT)
-        if awaited:
+        if awaited and for_s > 0:
             time.sleep(for_s)
 
 

@@ -151,6 +151,13 @@ def test_a_newer_schema_is_refused_and_not_called_damage(file: Path) -> None:
     assert _content(file) == before
 
 
+def test_a_schema_that_no_release_had_is_not_called_newer(file: Path) -> None:
+    damage_journal(file, ["UPDATE alembic_version SET version_num = '0002'"])
+    with pytest.raises(InputError, match="expected a journal of a released Beamer: its schema is 0002, not 0003") as raised:
+        Journal(_url(file))
+    assert not isinstance(raised.value, NewerError)
+
+
 def test_a_search_is_not_continued_from_a_newer_journal(tmp_path: Path) -> None:
     search, directory = load(shipped()), tmp_path / "dir"
     with SearchDirectory(directory) as begun:
