@@ -30,7 +30,8 @@ class Comparison:
 def emulated(directory: Path, *scenario: str) -> Comparison:
     """Emulate a scenario, the shipped one if none is named, until the runs are valid; assert what holds of every one."""
     figures, picture = directory / "figures.json", directory / "timeline.png"
-    command = [sys.executable, "-m", "beamer.cli", "emulate", *scenario, "--json", str(figures), "--plot", str(picture)]
+    files = ("--json", str(figures), "--plot", str(picture))
+    command = [sys.executable, "-m", "beamer.cli", "emulate", *scenario, *files, "--details"]
 
     def emulate() -> tuple[tuple[str, list[dict[str, Any]]], list[str]]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_PATIENCE_S)
@@ -51,6 +52,7 @@ def emulated(directory: Path, *scenario: str) -> Comparison:
         assert 0 < run["plan_p50_ms"] <= run["plan_p99_ms"]
         # A stage that ends before its trials do would hide their time; between stages a tuner takes some.
         assert sum(stage["sct_s"] for stage in run["stages"]) >= 0.9 * sum(run["makespans_s"].values())
+    assert printed.startswith("Under beamer a stage takes ")
     assert "plan installed" in printed
     assert "processor wait" in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
