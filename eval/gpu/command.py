@@ -144,8 +144,5 @@ def _search(config: GpuStudyConfig, names: list[str], runner: Runner, inputs: Ma
     for name in _known(names, config, grids.claims):
         found = regions.search(config, name, grids, runner, inputs[name])
         regions.write({name: found})
-        across, down = regions.panels_of(found)
-        figure = Figure(figsize=(max(4.4 * across, 7.0), 4.2 * down), layout="constrained")
-        regions.draw(found, figure)
-        figure.savefig(plots / f"gpu-regions-{name}.png", dpi=110)
+        regions.save(found, plots / f"gpu-regions-{name}.png")
         runner.console.print(regions.summary(name, found))

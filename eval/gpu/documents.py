@@ -43,5 +43,9 @@ def current(text: str, results: Path = RESULTS, conditions: Path = regions.RESUL
 
 
 def draw(folder: Path = IMAGES, results: Path = RESULTS, peers: Path = results_file.RESULTS) -> list[Path]:
-    """Draw the plots that the results files have into PNG files of a folder; return their paths."""
-    return draw_all(plots(read_results(results), results_file.read_results(peers)), folder)
+    """Draw the plots and maps that the results files have into PNG files of a folder; return their paths."""
+    maps = read_json(regions.RESULTS, "the results") if regions.RESULTS.exists() else {}
+    for name, found in maps.items():
+        regions.save(found, folder / f"gpu-regions-{name}.png")
+    drawn = [folder / f"gpu-regions-{name}.png" for name in maps]
+    return drawn + draw_all(plots(read_results(results), results_file.read_results(peers)), folder)

@@ -10,6 +10,7 @@ from copy import deepcopy
 from itertools import product
 from math import isfinite, isnan, log, nan, prod
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ CONFIG = Path(__file__).parent.parent / "configs" / "gpu-regions.yaml"
 RESULTS = Path(__file__).parent.parent / "results" / "gpu-regions.json"
 LEVELS = 2  # of the file that have a line per entry
 CELL = "cell"
+MAP_IN = 4.3  # a map's width and height
+TITLE_CHARACTERS = 13  # of a title, that fit into an inch
 SHOWN_RANGE = 4.0  # times the published factor, up and down, that colours tell apart
 
 
@@ -200,8 +203,16 @@ def summary(name: str, found: Mapping[str, Any]) -> Table:
 def panels_of(found: Mapping[str, Any]) -> tuple[int, int]:
     """Return how many maps stand beside and above each other; every row is full."""
     maps = len(found["factors"])
-    across = next(count for count in (4, 3, 2, 1) if maps % count == 0)
+    across = next(count for count in (3, 2, 1) if maps % count == 0)
     return across, maps // across
+
+
+def save(found: Mapping[str, Any], path: Path) -> None:
+    """Draw a claim's maps into a PNG file."""
+    across, down = panels_of(found)
+    figure = Figure(figsize=(max(MAP_IN * across, 7.0), MAP_IN * down), layout="constrained")
+    draw(found, figure)
+    figure.savefig(path, dpi=110)
 
 
 def draw(found: Mapping[str, Any], figure: Figure) -> None:
@@ -218,7 +229,8 @@ def draw(found: Mapping[str, Any], figure: Figure) -> None:
         axes.set_ylabel("" if number % across else rows["label"], fontsize=8)
     text = "; ".join(f"{one['label']}: {' / '.join(one['values'])}" for one in others)
     over = f"; the largest over these conditions: {text}" if text else ""
-    figure.suptitle(f"baseline / {found['policy']}, red above the published factor, blue below{over}", fontsize=9)
+    title = f"baseline / {found['policy']}, red above the published factor, blue below{over}"
+    figure.suptitle(fill(title, int(TITLE_CHARACTERS * figure.get_figwidth())), fontsize=9)
 
 
 def _heat_map(axes: Axes, grid: np.ndarray[Any, np.dtype[np.float64]], one: Mapping[str, Any]) -> None:

@@ -56,7 +56,7 @@ class RunOutcome(MeasuredRun):
         """Return as text for a table how far the run can be believed."""
         return {
             "simulated": f"{self.simulated.mean_sct_s:.2f}",
-            "least class share": f"{self.class_share_min:.1%}",
+            "class share": f"{self.class_share_min:.1%}",
             "dropped": f"{self.dropped_share:.2%}",
         }
 
