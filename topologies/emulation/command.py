@@ -217,7 +217,7 @@ def _run(console: Console, scenario: Scenario, policy: str, asked: _Options) -> 
         mode=asked.mode.name,
         queues=scenario.queues,
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         setting_up = progress.add_task(f"{policy}: starting", total=None)
         with emulated_run(config, keep_logs=asked.logs and asked.logs / policy) as run:
             progress.remove_task(setting_up)
