@@ -30,7 +30,7 @@ DEFAULT_ATTACH = Path("/run/beamer/agent.sock")
 _ATTACH_HELP = """The Unix socket at which workers attach. Mount its directory into containers, not the socket itself: every
 agent that starts makes a new one."""
 _CONTROLLER_HELP = """Where the controller listens: ws://HOST:PORT, or wss://HOST:PORT for TLS. Several, separated by commas,
-where one of them leads. Required but beside --remove."""
+where one of them leads. Required, except with --remove."""
 _CA_HELP = "Certificates of the authorities that controllers' certificates are trusted by, PEM. Default: the system's."
 _MAX_CONTROLLERS = 16  # Fewer controllers agree on a leader.
 

@@ -21,7 +21,7 @@ from hostagent.queues.htb import ClassCount, Queues
 from hostagent.queues.tree import Tree
 
 # Reading a whole tree costs several times what its counters cost, so each port's tree is read once in so many reports. It runs
-# another program, for which connections on their way to a mark would be held, so that it waits for them: once more as long.
+# another program, for which a connection on its way to a mark would stay held. It waits until none is, at most as long again.
 WHOLE_TREE_EVERY = 20
 _MAX_NAMED = 5  # An error names at most so many interfaces: enough to see what they have in common.
 _ABSENT = 0  # No interface has this index.

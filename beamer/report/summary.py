@@ -12,8 +12,13 @@ from beamer.sim.joint import JointRun
 from beamer.sim.results import RunResult
 
 
-def summary(title: str, runs: Sequence[RunResult], extra: Sequence[Mapping[str, str]] = ()) -> Group:
-    """Return the sentence about stages, and a row per run with its means. extra: further columns, by heading, of each run."""
+def summary(
+    title: str, runs: Sequence[RunResult], extra: Sequence[Mapping[str, str]] = (), invalid: Sequence[str] = ()
+) -> Group:
+    """Return the sentence about stages, and a row per run with its means.
+
+    extra: further columns, by heading, of each run. invalid: policies whose runs are, which the sentence says first.
+    """
     table = Table(box=SIMPLE, pad_edge=False, show_edge=False)
     table.add_column("seconds")
     for heading in ("mean SCT", "p95 SCT", "mean JCT", *(extra[0] if extra else ())):
@@ -22,13 +27,21 @@ def summary(title: str, runs: Sequence[RunResult], extra: Sequence[Mapping[str, 
         means = (run.mean_sct_s, run.p95_sct_s, run.mean_jct_s)
         table.add_row(run.policy, *(f"{mean:.2f}" for mean in means), *(extra[number].values() if extra else ()))
     sentence = compared("a stage", [(run.policy, run.mean_sct_s) for run in runs])
-    return Group(Text(sentence, style="bold"), Text(title, style="dim"), table)
+    return Group(Text(_warning(invalid) + sentence, style="bold"), Text(title, style="dim"), table)
 
 
-def searches_compared(runs: Sequence[JointRun]) -> Text:
-    """Return the sentence about searches, whose policies are pairs."""
-    means = [(f"{run.gpu_policy} with {run.network_policy}", run.mean_search_s) for run in runs]
-    return Text(compared("a search", means), style="bold")
+def searches_compared(runs: Sequence[JointRun], invalid: Sequence[JointRun] = ()) -> Text:
+    """Return the sentence about searches, whose policies are pairs. invalid: those of the runs that are."""
+    sentence = compared("a search", [(_pair(run), run.mean_search_s) for run in runs])
+    return Text(_warning([_pair(run) for run in invalid]) + sentence, style="bold")
+
+
+def _pair(run: JointRun) -> str:
+    return f"{run.gpu_policy} with {run.network_policy}"
+
+
+def _warning(invalid: Sequence[str]) -> str:
+    return f"Invalid, for the reasons below: {', '.join(invalid)}. " if invalid else ""
 
 
 def compared(what: str, means_s: Sequence[tuple[str, float]]) -> str:

@@ -13,27 +13,36 @@ if TYPE_CHECKING:
     from beamer.bounds import Bounds
 
 
-def stage_table(title: str, runs: Sequence[RunResult], extra: Sequence[tuple[str, Sequence[str]]] = ()) -> Table:
-    """Return a table with a column per run: SCT per stage, then the means; `extra` rows follow, a cell per run."""
+def stage_table(title: str, runs: Sequence[RunResult], rows: Sequence[tuple[str, Sequence[str]]] = ()) -> Table:
+    """Return a table with a column per run: SCT per stage, of every stage that is over in one of them; then `rows`."""
     table = Table(title=title, title_justify="left")
-    table.add_column("stage completion time (s)")
+    table.add_column("stage completion time (s)", overflow="fold")
     for run in runs:
         table.add_column(run.policy, justify="right")
-    keys = [(s.study, s.stage) for s in runs[0].stages]
     times = [{(s.study, s.stage): s.sct_s for s in run.stages} for run in runs]
-    for number, key in enumerate(keys):
-        last_of_study = number + 1 == len(keys) or keys[number + 1][0] != key[0]
-        table.add_row("/".join(key), *(f"{t[key]:.2f}" for t in times), end_section=last_of_study)
-    base = runs[0]
-    for name, value in (("mean SCT", "mean_sct_s"), ("p95 SCT", "p95_sct_s"), ("mean JCT", "mean_jct_s")):
-        table.add_row(name, *(_against(getattr(run, value), getattr(base, value), run is base) for run in runs))
-    for study in base.makespans_s:
-        table.add_row(
-            f"makespan {study}", *(_against(run.makespans_s[study], base.makespans_s[study], run is base) for run in runs)
-        )
-    for name, cells in extra:
-        table.add_row(name, *cells)
+    studies: dict[str, dict[str, None]] = {}
+    for study, stage in (key for of in times for key in of):
+        studies.setdefault(study, {})[stage] = None
+    for study, stages in studies.items():
+        for stage in stages:
+            cells = [f"{of[study, stage]:.2f}" if (study, stage) in of else "not over" for of in times]
+            table.add_row(f"{study}/{stage}", *cells)
+        table.add_section()
+    for name, row in rows:
+        table.add_row(name, *row)
     return table
+
+
+def mean_rows(runs: Sequence[RunResult]) -> list[tuple[str, list[str]]]:
+    """Return the rows for `stage_table` with each run's means and makespans beside the first run's, of the same studies."""
+    base = runs[0]
+    rows = [
+        (name, [_against(getattr(run, value), getattr(base, value), run is base) for run in runs])
+        for name, value in (("mean SCT", "mean_sct_s"), ("p95 SCT", "p95_sct_s"), ("mean JCT", "mean_jct_s"))
+    ]
+    for study, base_s in base.makespans_s.items():
+        rows.append((f"makespan {study}", [_against(run.makespans_s[study], base_s, run is base) for run in runs]))
+    return rows
 
 
 def _against(value: float, base: float, alone: bool) -> str:

@@ -15,7 +15,7 @@ from beamer.report.json_documents import replay_document, simulation_document
 from beamer.report.plots import plot_cdf, plot_timeline
 from beamer.report.row_files import Row, coflow_rows, job_rows, joint_stage_rows, stage_rows, trial_rows, write_rows
 from beamer.report.summary import searches_compared, summary
-from beamer.report.tables import bound_rows, replay_table, stage_table
+from beamer.report.tables import bound_rows, mean_rows, replay_table, stage_table
 from beamer.scenario_options import GpuOptions
 from beamer.sim import Assumptions, simulate
 from beamer.sim.joint import simulate_scenario as simulate_searches
@@ -45,7 +45,7 @@ def run_scenario(scenario: Scenario, asked: ComparedPolicies) -> None:
     headings = (f"bound ({found.best})", "mean / bound") if found else ()
     bounded = [dict(zip(headings, cells, strict=True)) for cells in zip(*(cells for _, cells in rows), strict=True)]
     console.print(summary(title, runs, bounded))
-    console.print(stage_table(title, runs, rows) if asked.details else EVERY_STAGE)
+    console.print(stage_table(title, runs, [*mean_rows(runs), *rows]) if asked.details else EVERY_STAGE)
     rows_of = stage_rows if asked.rows == STAGES else job_rows
     _write_json(asked, [simulation_document(run, chosen.name, found) for run in runs])
     _write_stages(asked, runs)

@@ -59,7 +59,7 @@ def gpus_response(runtime: Runtime) -> dict[str, Any]:
     return {
         "policy": level.policy if level else None,
         "engines": sorted(level.engines.connected) if level else [],
-        "nodes": [dict(vars(node)) for node in gpus.cluster.nodes],
+        "nodes": [{"name": node.name, "gpus": node.gpus, "cpus": node.cpus} for node in gpus.cluster.nodes],
         "generation": gpus.decision.generation if gpus.decision else 0,
         "trials": {key: [list(device) for device in gpus.devices[key]] for key in gpus.granted},
     }
@@ -179,7 +179,16 @@ def _trial(runtime: Runtime, trial: TrialRecord, unattached: Mapping[str, list[U
         "budget": trial.budget,
         "registered_s": trial.registered_s,
         "ended_s": trial.ended_s,
-        "targets": [{**vars(target), "time_s": target.time_s} for target in trial.targets],
+        "targets": [
+            {
+                "step": target.step,
+                "stage": target.stage,
+                "set_s": target.set_s,
+                "reached_s": target.reached_s,
+                "time_s": target.time_s,
+            }
+            for target in trial.targets
+        ],
         "attempts": (_attempt(attempt) for attempt in tuple(trial.attempts.values())),
         "class": planned.klass if planned else None,
         "quarantined": runtime.quarantine.reasons.get(trial.key) if runs else None,

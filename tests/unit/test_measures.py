@@ -10,7 +10,7 @@ from rich.console import Console
 from beamer.measures import jain, quantile
 from beamer.report.json_documents import run_document
 from beamer.report.plots import plot_timeline
-from beamer.report.tables import stage_table
+from beamer.report.tables import mean_rows, stage_table
 from beamer.sim.results import JobResult, RunResult, StageResult
 
 
@@ -32,9 +32,19 @@ def test_means_and_makespans() -> None:
 
 def test_the_table_compares_with_the_first_run() -> None:
     text = StringIO()
-    Console(file=text, width=100).print(stage_table("t", [_run("fair", 1.0), _run("beamer", 0.5)]))
+    runs = [_run("fair", 1.0), _run("beamer", 0.5)]
+    Console(file=text, width=100).print(stage_table("t", runs, mean_rows(runs)))
     assert "(-50%)" in text.getvalue()
     assert "a/r1" in text.getvalue()
+
+
+def test_the_table_has_every_stage_that_is_over_in_one_run() -> None:
+    whole = _run("fair", 1.0)
+    runs = [RunResult("fifo", whole.stages[:1], ()), whole]
+    table = stage_table("t", runs)
+    first, *others = ([*column.cells] for column in table.columns)
+    assert first == ["a/r0", "a/r1", "b/r0"]
+    assert others == [["2.00", "not over", "not over"], ["2.00", "4.00", "2.00"]]
 
 
 def test_the_document_is_json_with_the_promised_names() -> None:

@@ -25,7 +25,7 @@ from beamer.output_files import check_outputs
 from beamer.report.joint import joint_table
 from beamer.report.plots import plot_timeline
 from beamer.report.summary import searches_compared, summary
-from beamer.report.tables import job_table, stage_table
+from beamer.report.tables import job_table, mean_rows, stage_table
 from beamer.scenario_options import (
     Details,
     GpuOptions,
@@ -133,11 +133,13 @@ def _emulate_scenario(scenario: Scenario, asked: _Options) -> None:
     outcomes = [_run(console, scenario, name, asked) for name in asked.policies]
     runs = [outcome.result for outcome in outcomes]
     title = f"{scenario.name} on {scenario.fabric.name}, emulated"
-    console.print(summary(title, runs, [outcome.checks() for outcome in outcomes]))
+    invalid = [outcome.result.policy for outcome in outcomes if outcome.findings]
+    console.print(summary(title, runs, [outcome.checks() for outcome in outcomes], invalid))
     if asked.details:
         console.print(job_table(runs, [outcome.job_class_shares for outcome in outcomes]))
         rows = [outcome.rows() for outcome in outcomes]
-        console.print(stage_table(title, runs, [(label, [row[label] for row in rows]) for label in rows[0]]))
+        checked = [(label, [row[label] for row in rows]) for label in rows[0]]
+        console.print(stage_table(title, runs, [*mean_rows(runs), *checked]))
     else:
         console.print("every stage, job and check: --details")
     for outcome in outcomes:
@@ -159,7 +161,8 @@ def _emulate_searches(scenario: JointScenario, gpu: GpuOptions, asked: _Options)
     outcomes = [_run_searches(console, scenario, pair, gpu.parts, asked) for pair in pairs]
     on = f"{scenario.name} on {scenario.fabric.name}"
     runs = [outcome.run for outcome in outcomes]
-    console.print(searches_compared(runs), joint_table(f"{on}, emulated", runs))
+    invalid = [outcome.run for outcome in outcomes if outcome.findings]
+    console.print(searches_compared(runs, invalid), joint_table(f"{on}, emulated", runs))
     if asked.details:
         console.print(joint_table(f"{on}, simulated", [outcome.simulated for outcome in outcomes]))
         console.print(checks_table(f"{on}, packets and plans of the emulation", outcomes))

@@ -6,8 +6,11 @@ from math import inf
 import pytest
 from rich.console import Console
 
-from beamer.report.summary import compared, summary
+from beamer.report.summary import compared, searches_compared, summary
+from beamer.sim.gpu import JobRun
+from beamer.sim.joint import JointRun
 from beamer.sim.results import JobResult, RunResult, StageResult
+from beamer.studies.model import TrialStatus
 
 
 @pytest.mark.parametrize(
@@ -40,3 +43,15 @@ def test_the_result_comes_first_and_all_of_it_is_short() -> None:
     assert lines[0].startswith("Under beamer a stage takes 2.00 s")
     assert len(lines) <= 10
     assert lines[-1].split() == ["beamer", "2.00", "2.00", "2.00", "0.2%"]
+
+
+def test_an_invalid_run_is_named_before_the_result() -> None:
+    run = RunResult("fair", (StageResult("s", "r0", 0.0, 4.0),), (JobResult("s/r0/t", 0.0, 4.0),))
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(summary("work on net, emulated", [run], invalid=["fair"]))
+    job = JobRun("s/t", 0.0, 0.0, 4.0, TrialStatus.FINISHED, 4.0, 0.0)
+    searches = [JointRun(gpu, "fair", (job,), run.stages, 4.0, 1) for gpu in ("fifo", "convergence")]
+    console.print(searches_compared(searches, searches[1:]))
+    lines = console.export_text().splitlines()
+    assert lines[0] == "Invalid, for the reasons below: fair. Under fair a stage takes 4.00 s in the mean."
+    assert lines[-1].startswith("Invalid, for the reasons below: convergence with fair. Under convergence with fair a search")

@@ -145,3 +145,12 @@ def test_bounds_are_left_out_unless_they_are_asked_for(trace: Path, tmp_path: Pa
         assert done.returncode == 0, done.stderr
         assert "bound" not in done.stdout
         assert json.loads(out.read_text())["runs"][0]["lower_bound_s"] is None
+
+
+@pytest.mark.parametrize("searches", [(), ("--gpu-policy", "fifo,convergence")], ids=["network", "searches"])
+def test_details_are_every_stage_and_no_number_that_is_none(searches: tuple[str, ...]) -> None:
+    done = beamer("simulate", "--policies", "fair", "--details", *searches)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("rung0") >= 3
+    assert "nan" not in done.stdout
+    assert ("mean JCT" in done.stdout) == (not searches)
