@@ -12,7 +12,15 @@ from beamer.gpu.model import check_request
 from beamer.network.collectives import check_sizes, different_transfers
 from beamer.network.message_limits import PARTS
 from beamer.network.protocol import AgentReport, Counters, ReportLimits
-from beamer.studies.events import AttemptStarted, Event, StageRegistered, StudyRegistered, TargetSet, TrialRegistered
+from beamer.studies.events import (
+    AttemptStarted,
+    Event,
+    MemberJoined,
+    StageRegistered,
+    StudyRegistered,
+    TargetSet,
+    TrialRegistered,
+)
 from beamer.studies.model import Role, TrialStatus
 from beamer.studies.tracker import Tracker
 from controller.limits import Limits
@@ -41,6 +49,11 @@ def _check_stage(event: StageRegistered, tracker: Tracker, limits: Limits) -> No
 def _check_trial(event: TrialRegistered, tracker: Tracker, limits: Limits) -> None:
     if study := tracker.studies.get(event.study):
         _check_room("trial", event.trial, study.trials, limits.trials, "trials of a study")
+
+
+def _check_member(event: MemberJoined, tracker: Tracker, limits: Limits) -> None:
+    if study := tracker.studies.get(event.study):
+        _check_room("member", event.member, study.members, limits.members, "processes that take part in a study")
 
 
 def _check_target(event: TargetSet, tracker: Tracker, limits: Limits) -> None:
@@ -94,6 +107,7 @@ def _check_gpus(event: GpusRequested, tracker: Tracker, limits: Limits) -> None:
 _CHECKS: dict[type[Event], Callable[[Any, Tracker, Limits], None]] = {
     StudyRegistered: _check_study,
     StageRegistered: _check_stage,
+    MemberJoined: _check_member,
     TrialRegistered: _check_trial,
     TargetSet: _check_target,
     AttemptStarted: _check_attempt,

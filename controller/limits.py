@@ -41,6 +41,8 @@ class Limits:
     """Stages of a study."""
     trials: int = 10_000
     """Trials of a study."""
+    members: int = 4096
+    """Processes that take part in a study. The largest searches are run by hundreds."""
     declared_trials: int = 65_536
     """Trials of all declared rungs of a study together."""
     targets: int = 4096

@@ -15,7 +15,7 @@ import typer
 
 from beamer.errors import InputError, PlatformError
 from beamer.lazy_commands import needs
-from beamer.studies.model import check_name
+from beamer.studies.model import check_identifier
 from hostagent.capabilities import effective_capabilities, missing
 from hostagent.expiry.deadline import DEFAULT_DURATION_S
 from hostagent.expiry.guard import remove_queues, wait_for_guard
@@ -55,7 +55,7 @@ def serve(
 
     Ending it leaves the queues in place until the time given by --expiry is over; --remove takes them down at once.
     """
-    check_name(name, "--name")
+    check_identifier(name, "--name")
     if remove:
         _remove(state_dir / name)
         return

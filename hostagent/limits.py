@@ -8,8 +8,8 @@ from pydantic_core import from_json
 from beamer.errors import InputError
 from beamer.network.message_limits import class_count
 from beamer.network.plan import check_queues
-from beamer.network.protocol import MAX_KEY_CHARACTERS, Assignment, AssignmentLimits, LocalWorker, Port
-from beamer.studies.model import MAX_RANK
+from beamer.network.protocol import Assignment, AssignmentLimits, LocalWorker, Port
+from beamer.studies.model import MAX_KEY_CHARACTERS, MAX_RANK
 from beamer.units import ETHERNET_HEADER
 
 MAX_MESSAGE_BYTES = 4 * 2**20  # Some four times what MAX_WORKERS workers take, with as much again for connections.

@@ -1,7 +1,7 @@
 """The API for trainers and tuners: it tells Beamer what runs, and never blocks them or makes them fail.
 
     client = Client()
-    with client.study("resnet", rungs=[Rung("rung0", 4, 20), Rung("rung1", 2, 60)]) as study:  # leaving it ends the study
+    with client.study("resnet", rungs=[Rung("rung0", 4, 20), Rung("rung1", 2, 60)]) as study:  # the last to leave ends it
         trial = study.trial("trial1")
         with study.stage("rung0") as stage:  # leaving it seals the stage
             stage.add(trial, step=20)
@@ -19,9 +19,11 @@ and the requests are delivered when the controller is back. What the controller 
 A process that ends by `os._exit`, as `multiprocessing`'s children do, calls `close` first to have its last requests sent.
 """
 
+import logging
 import os
 import time
 import uuid
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -32,6 +34,7 @@ from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
 from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
 from beamer.client.outbox import Outbox
 from beamer.client.request import Address, name_of
+from beamer.client.urls import controller_urls
 from beamer.errors import InputError
 from beamer.ports import HTTP_PORT
 from beamer.studies.model import Rung
@@ -45,6 +48,8 @@ RUN_VARIABLE = "BEAMER_RUN"
 MAX_TIMEOUT_S = 3600.0  # An answer that takes more than an hour counts as none.
 _PROCESS_RUN = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 
+_log = logging.getLogger("beamer.client")
+
 # Runs of this process that have ended are counted by study.
 _ended: Counter[str] = Counter()
 
@@ -57,12 +62,13 @@ def _run_of_process(study: str) -> str:
 class Client(AbstractContextManager["Client"]):
     """Send to the controller at `url`; a request is aborted and tried again after `timeout_s` seconds.
 
-    url: or several, separated by commas, of controllers of which one leads; None: `BEAMER_URL`, or one on this machine. token:
+    url: in full or as HOST:PORT, or several, separated by commas, of controllers of which one leads; None: `BEAMER_URL`, or one
+    on this machine. token:
     sent as a bearer token; None: `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds, or none; beside one a
     controller that is not on this machine is at https, unless `BEAMER_INSECURE` is 1. ca: of a controller at https, the file of
     the certificates in PEM that sign its own; None: `BEAMER_CA`, or those that the system trusts. May be used by several
-    threads, and after a fork by both processes. Raises `InputError` for an invalid URL, time-out, token or file; nothing else
-    here raises.
+    threads, and after a fork by both processes. Raises `InputError` for an argument that is no URL, time-out, token or file;
+    nothing else here raises. Where a variable of the environment is wrong, an error is logged and nothing is sent.
     """
 
     def __init__(self, url: str | None = None, timeout_s: float = 0.5, token: str | None = None, ca: str | None = None) -> None:
@@ -72,22 +78,15 @@ class Client(AbstractContextManager["Client"]):
                 raise InputError(field, value, f"a text{several}")
         if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s <= MAX_TIMEOUT_S:
             raise InputError("timeout_s", timeout_s, f"seconds above 0, at most {MAX_TIMEOUT_S:g}")
-        url = url or os.environ.get(URL_VARIABLE) or URL
-        headers = authorization(token, os.environ)
-        authority = ca or os.environ.get(CA_VARIABLE) or None
-
-        urls = [one.strip() for one in url.split(",")]
-        if headers:
-            check_exposure(urls, os.environ)
-
-        def connect(before: "Controllers | None") -> "Controllers":
-            # The import is here so that importing Beamer costs a trainer little.
-            from beamer.client.controllers import Controllers
-            from beamer.client.transport import Transport
-
-            return Controllers(urls, lambda one, known: Transport(one, timeout_s, headers, authority, known), before)
-
-        self._outbox = Outbox(url, connect)
+        self._joined: weakref.WeakSet[StudyHandle] = weakref.WeakSet()
+        given = {"url": url, "token": token, "ca": ca}
+        try:
+            self._outbox = _outbox(url, timeout_s, token, ca)
+        except InputError as error:
+            if given.get(error.field) is not None:
+                raise
+            _log.error("the environment's setting of Beamer cannot be used, so that training goes on without it: %s", error)
+            self._outbox = Outbox("", None)
 
     def study(
         self,
@@ -97,10 +96,11 @@ class Client(AbstractContextManager["Client"]):
         rungs: Sequence[Rung] | None = None,
         barriers: bool | None = None,
     ) -> StudyHandle:
-        """Register a run of a study, which replaces one of another name.
+        """Register a run of a study, or join it: this process is one of its members until it leaves it.
 
-        run: None: what the environment's `BEAMER_RUN` names, or else one of this process's own, another one after it has ended,
-        so that a script that is started again, or a search that is run again, begins anew. weight: of its stages against those
+        A run of another name is replaced: it ends, for its other members, too. run: None: what the environment's `BEAMER_RUN`
+        names, for processes that take part in one search; or else one of this process's own, another one after it has ended, so
+        that a script that is started again, or a search that is run again, begins anew. weight: of its stages against those
         of other studies (1). rungs: that it declares (none). barriers: whether they are stages, which wait for all of their
         trials (they are). What is None stays as it is.
         """
@@ -108,6 +108,8 @@ class Client(AbstractContextManager["Client"]):
         address = Address(name_of(name), named or _run_of_process(name))
         study = StudyHandle(self._outbox, address, lambda: None if named else _ended.update([str(name)]))
         study.declare(weight, rungs, barriers)
+        study.join()
+        self._joined.add(study)
         return study
 
     def trial(self, study: str, trial: str, run: str | None = None) -> TrialHandle:
@@ -128,7 +130,28 @@ class Client(AbstractContextManager["Client"]):
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Flush, then end the background thread, within about twice `timeout_s` seconds; later requests are dropped."""
+        for study in list(self._joined):
+            study.disconnect()
         self._outbox.close(timeout_s)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _outbox(url: str | None, timeout_s: float, token: str | None, ca: str | None) -> Outbox:
+    """Return an outbox to a client's controllers. Raises `InputError`."""
+    url = url or os.environ.get(URL_VARIABLE) or URL
+    headers = authorization(token, os.environ)
+    authority = ca or os.environ.get(CA_VARIABLE) or None
+    urls = controller_urls(url)
+    if headers:
+        check_exposure(urls, os.environ)
+
+    def connect(before: "Controllers | None") -> "Controllers":
+        # The import is here so that importing Beamer costs a trainer little.
+        from beamer.client.controllers import Controllers
+        from beamer.client.transport import Transport
+
+        return Controllers(urls, lambda one, known: Transport(one, timeout_s, headers, authority, known), before)
+
+    return Outbox(url, connect)

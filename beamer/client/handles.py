@@ -1,6 +1,5 @@
 """Studies, stages, trials and attached workers, as trainers and tuners hold them."""
 
-import math
 import os
 import uuid
 from collections.abc import Callable, Sequence
@@ -10,8 +9,11 @@ from types import TracebackType
 from typing import Any
 
 from beamer.client import lease
+from beamer.client.membership import Membership
 from beamer.client.outbox import Outbox
 from beamer.client.request import Address, PutRequest, name_of
+from beamer.client.stops import is_stop
+from beamer.client.values import finite_or_name, listed, this_machine, whole, workers_of
 from beamer.studies.model import Rung, StageStatus, TrialStatus, Worker
 
 _NO_AGENT = (
@@ -21,12 +23,16 @@ _NO_AGENT = (
 
 
 class StudyHandle(AbstractContextManager["StudyHandle"]):
-    """A run of a study; leaving its block ends it, leaving it by an exception does not: it may be gone on with."""
+    """A run of a study, of which this process is a member until it leaves it.
+
+    Leaving its block leaves the study; leaving it by an exception does not: it may be gone on with.
+    """
 
     def __init__(self, outbox: Outbox, address: Address, ended: Callable[[], None] = lambda: None) -> None:
         self._outbox = outbox
         self._address = address
         self._ended = ended
+        self._membership: Membership | None = None
 
     @property
     def name(self) -> str:
@@ -38,17 +44,27 @@ class StudyHandle(AbstractContextManager["StudyHandle"]):
         """What tells this run of the study from others; for processes that take part in it."""
         return str(self._address.run)
 
+    def join(self) -> None:
+        """Make this process a member of the study, as `Client.study` does."""
+        self._membership = Membership(self._outbox, self._address)
+
     def declare(
         self, weight: float | None = None, rungs: Sequence[Rung] | None = None, barriers: bool | None = None
     ) -> None:  # fmt: skip
         """Change what is declared of the study; what is None stays as it is."""
-        given = {"weight": weight, "rungs": _listed(rungs), "barriers": barriers}
+        given = {"weight": weight, "rungs": listed(rungs), "barriers": barriers}
         self._put({"run": self.run} | {name: value for name, value in given.items() if value is not None})
+
+    def disconnect(self) -> None:
+        """Tell the controller no more that this process takes part, as its client is closed."""
+        if self._membership is not None:
+            self._membership.end()
 
     def trial(self, name: str, budget: int | None = None) -> "TrialHandle":
         """Register a trial. budget: the step at which it is complete, None where that is not known."""
         address = replace(self._address, trial=name_of(name))
-        self._outbox.put(PutRequest(address, body={} if budget is None else {"budget": budget}))
+        given = {"budget": whole(budget), "member": self._membership.name if self._membership else None}
+        self._outbox.put(PutRequest(address, body={key: value for key, value in given.items() if value is not None}))
         return TrialHandle(self._outbox, address)
 
     def stage(self, name: str) -> "StageHandle":
@@ -58,16 +74,26 @@ class StudyHandle(AbstractContextManager["StudyHandle"]):
         return StageHandle(self._outbox, address)
 
     def end(self) -> None:
-        """Report the search over: trials that have not ended are killed, and its stages are not waited for any more."""
+        """Report the search over for all: trials that have not ended are killed, its stages are not waited for any more."""
+        self.disconnect()
         self._put(None, "end")
         self._ended()
+
+    def leave(self) -> None:
+        """Report that this process has done its part: the trials that it began are killed unless they have ended.
+
+        The study ends when its last member has left.
+        """
+        if self._membership is not None:
+            self._membership.leave()
+            self._ended()
 
     def _put(self, body: dict[str, Any] | None, *parts: str) -> None:
         self._outbox.put(PutRequest(self._address, parts, body))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
-            self.end()
+            self.leave()
 
 
 class StageHandle(AbstractContextManager["StageHandle"]):
@@ -80,7 +106,7 @@ class StageHandle(AbstractContextManager["StageHandle"]):
     def add(self, trial: "TrialHandle | str", step: int) -> None:
         """Let the stage wait until a trial, which joins it, has completed `step` steps since the trial's beginning."""
         name = name_of(trial.name if isinstance(trial, TrialHandle) else trial)
-        body = {"step": step, "stage": self._address.stage}
+        body = {"step": whole(step), "stage": self._address.stage}
         self._outbox.put(PutRequest(replace(self._address, stage=None, trial=name), ("target",), body))
 
     def remove(self, trial: "TrialHandle | str") -> None:
@@ -102,7 +128,10 @@ class StageHandle(AbstractContextManager["StageHandle"]):
 
 
 class TrialHandle(AbstractContextManager["TrialHandle"]):
-    """A trial; leaving its block reports it finished, leaving it by an exception failed or, where it is interrupted, killed."""
+    """A trial; leaving its block reports it finished, leaving it by an exception failed or, where that stops it, killed.
+
+    Exceptions that stop a trial are interruptions, and those by which tuners and trainers end one: see `beamer.client.stops`.
+    """
 
     def __init__(self, outbox: Outbox, address: Address) -> None:
         self._outbox = outbox
@@ -118,7 +147,7 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
 
     def milestone(self, step: int) -> None:
         """Report which step somebody waits for, where no stage does, as the next rung of an asynchronous search."""
-        self._put({"step": step}, "target")
+        self._put({"step": whole(step)}, "target")
 
     def start(
         self,
@@ -128,20 +157,29 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
         compute_s: float | None = None,
         overlap: float = 0.0,
         attempt: str | None = None,
+        step: int | None = None,
     ) -> str:
         """Report that the trial runs on these workers from now on, instead of where it ran before; return the attempt's name.
 
-        workers: a bare host is the worker whose rank is its position. sync_bytes, collective, compute_s, overlap: as in
-        `Profile`. attempt: a name that no other attempt of the trial has; None: a new one.
+        workers: a bare host is the worker whose rank is its position, and one host alone is the only worker. A host is known by
+        the fabric's name, by its address there, and as `localhost` or its own name where it is this machine. sync_bytes,
+        collective, compute_s, overlap: as in `Profile`. attempt: a name that no other attempt of the trial has; None: a new
+        one. step: of the trial at which the attempt begins, an earlier one than it has come to where it copies another trial
+        or restarts from an older checkpoint; None: as the first report of progress says.
         """
         self._attempt = uuid.uuid4().hex if attempt is None else str(attempt)
         body: dict[str, Any] = {
-            "workers": _workers(workers),
-            "sync_bytes": sync_bytes,
+            "workers": workers_of(workers),
+            "sync_bytes": whole(sync_bytes),
             "collective": collective,
             "compute_s": compute_s,
             "overlap": overlap,
         }
+        if step is not None:
+            body["step"] = whole(step)
+        here = this_machine(body["workers"])
+        if here is not None:
+            body["here"] = here
         self._put(body, "attempts", self._attempt)
         return self._attempt
 
@@ -180,7 +218,7 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
 
     def progress(self, step: int, loss: float | None = None) -> None:
         """Report how many steps are complete since the trial's beginning. loss: at that step, if known; finite or not."""
-        body = {"step": step} if loss is None else {"step": step, "loss": _loss(loss)}
+        body = {"step": whole(step)} if loss is None else {"step": whole(step), "loss": finite_or_name(loss)}
         self._outbox.put(PutRequest(self._address, ("progress",), body, progress=True))
 
     def finish(self) -> None:
@@ -209,10 +247,10 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.finish()
-        elif isinstance(error, Exception):
-            self.fail()
-        else:
+        elif is_stop(error):
             self.kill()
+        else:
+            self.fail()
 
 
 class Attachment(AbstractContextManager["Attachment"]):
@@ -228,28 +266,3 @@ class Attachment(AbstractContextManager["Attachment"]):
             self._trial.detach(self._rank)
         elif self._held is not None:
             self._held.close()
-
-
-def _listed(values: Any) -> Any:
-    """Return a sequence as a list; what is none is left for the outbox or the controller to refuse."""
-    try:
-        return list(values)
-    except Exception:  # noqa: BLE001  The values are the trainer's.
-        return values
-
-
-def _workers(workers: Any) -> Any:
-    """Return workers in a form that JSON has: a bare host is the worker whose rank is its position."""
-    listed = _listed(workers)
-    if not isinstance(listed, list) or isinstance(workers, str):
-        return workers
-    return [Worker(rank, one) if isinstance(one, str) else one for rank, one in enumerate(listed)]
-
-
-def _loss(loss: Any) -> Any:
-    """Return a loss in a form that JSON has; what is none is left for the outbox to refuse."""
-    try:
-        number = float(loss)
-    except Exception:  # noqa: BLE001  A tensor of several numbers raises an exception of its own kind.
-        return loss
-    return number if math.isfinite(number) else str(number)

@@ -25,6 +25,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from beamer.client.forking import RUNNING
@@ -52,6 +53,7 @@ MAX_WAITING_BYTES = 16 << 20  # Bytes of contents: 1600 per request, as for an a
 MAX_LOGGED_OUTAGES = 20  # So many outages are logged in an hour.
 MAX_UNKNOWN_NAMES = 1000  # Requests that use one of these names, which were given up, do not wait for it again.
 _HANDLER_PAUSE_S = 0.05  # The thread checks at this interval whether a signal's handler has ended.
+_SHORT_ANSWER = len('{"changed":false}')  # A longer one says more than that.
 _INVALID = 422
 _BODY_LIMIT = "body_bytes"  # The controller announces its limit by this name.
 _OTHER_VERSION = "Beamer at %s speaks version %d of the protocol, and this client %d: %s"
@@ -70,7 +72,7 @@ _live: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
 
 
 class Outbox:
-    """Send requests to the controller at `url` through what `connect` makes.
+    """Send requests to the controller at `url` through what `connect` makes, None: drop them.
 
     One warning is logged when the controller is away, one line when it is back, and one for each way in which it refuses
     something. A forked child starts with an empty outbox of its own.
@@ -78,11 +80,12 @@ class Outbox:
     connect: makes a transport; is given the one before a fork, if any. Raises what `connect` raises.
     """
 
-    def __init__(self, url: str, connect: "Callable[[Controllers | None], Controllers]") -> None:
+    def __init__(self, url: str, connect: "Callable[[Controllers | None], Controllers] | None") -> None:
+        self.is_unset = connect is None
         self._url = url
         self._connect = connect
         # The import happens here, in the caller's thread: a fork during another thread's import would leave import locks held.
-        self._http: Controllers | None = connect(None)
+        self._http: Controllers | None = connect(None) if connect is not None else None
         self._before_fork: Controllers | None = None
         self._reset()
         _live.add(self)
@@ -103,13 +106,16 @@ class Outbox:
         self._pause_s = FIRST_PAUSE_S
         self._resume_at = 0.0
         self._unknown: dict[Scope, None] = {}
-        self._refusals = Refusals()
+        self._refusals, self._remarks = Refusals("Beamer refused %s: %s"), Refusals("Beamer on %s: %s")
         self._warned: set[str] = set()
         # Each other version that a controller speaks is logged once.
         self._versions = VariedLogLimit(MAX_DIFFERENCES, DIFFERENCES_AGAIN_S)
 
     def put(self, request: PutRequest) -> None:
         """Take a request; return at once and never raise for its outcome."""
+        if self.is_unset:
+            _finish(request)
+            return
         try:
             request.encode()
         except Exception as error:  # noqa: BLE001  The request's values are the trainer's.
@@ -149,9 +155,16 @@ class Outbox:
                 self.warn_once(_TOO_MANY, MAX_WAITING_REQUESTS, MAX_WAITING_BYTES, self._url)
         return done_with
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no requests."""
+        return self._closed or self.is_unset
+
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything was answered, at most `timeout_s` seconds; return whether it was."""
         with self._changed:
+            if self.is_unset:
+                return False
             return self._changed.wait_for(lambda: not self._waiting and not self._arrived, _bounded(timeout_s))
 
     def close(self, timeout_s: float) -> None:
@@ -195,7 +208,7 @@ class Outbox:
         except InputError as error:
             self._refuse(PutRequest(address), str(error))
             return False
-        while not self._closed:
+        while not self.is_closed:
             try:
                 answer = self._transport().request("GET", url)
                 if answer.is_success and until(answer.json()):
@@ -219,6 +232,7 @@ class Outbox:
 
     def _transport(self) -> "Controllers":
         if self._http is None:
+            assert self._connect is not None  # Nothing is sent without it.
             self._http = self._connect(self._before_fork)
             self._before_fork = None
         return self._http
@@ -289,17 +303,26 @@ class Outbox:
 
     def _send(self, http: "Controllers", entry: Entry) -> float | None:
         """Return None when done with the request, or else the seconds to wait before trying again."""
-        request = entry.request
         known = http.protocol
-        content = request.content_for(known.version if known else PROTOCOL_VERSION)
+        version = known.version if known else PROTOCOL_VERSION
+        request = entry.request.for_version(version)
+        if request is None:
+            return None
+        content = request.content_for(version)
         if known and len(content or b"") > (most := known.limits.get(_BODY_LIMIT, MAX_WAITING_BYTES)):
             self._refuse(request, f"body: {len(content or b'')} bytes, and the controller takes at most {most}")
             return None
         try:
             answer = http.request("PUT", request.path, content)
-            if answer.status_code == _INVALID and content != (older := request.content_for(answer.protocol.version)):
+            if answer.status_code in (_INVALID, _UNKNOWN) and answer.protocol.version != version:
                 # The version that the controller speaks was not known before.
-                answer = http.request("PUT", request.path, older)
+                other = entry.request.for_version(answer.protocol.version)
+                if other is None:
+                    return None
+                request, before = other, request
+                older = request.content_for(answer.protocol.version)
+                if request is not before or older != content:
+                    answer = http.request("PUT", request.path, older)
         except ConnectionError as error:
             return self._fail(entry, str(error), is_overload=False, is_answer=False)
         except ValueError as error:
@@ -309,7 +332,11 @@ class Outbox:
             return self._fail(entry, f"HTTP {answer.status_code}", answer.status_code in _OVERLOADED, is_answer=True)
         self._report_back()
         self._compare(answer.protocol)
-        return None if answer.is_success else self._judge(entry, answer)
+        if not answer.is_success:
+            return self._judge(entry, answer)
+        if len(answer.content) > _SHORT_ANSWER and (warning := _warning(answer)):
+            self._remarks.log(str(request), warning, _kind(request))
+        return None
 
     def _compare(self, protocol: PeerProtocol) -> None:
         """Say once that the controller speaks another version, and what comes of that."""
@@ -398,8 +425,12 @@ def _bounded(timeout_s: float) -> float:
 
 
 def _kind(request: PutRequest) -> tuple[object, ...]:
-    """Return what refusals are told apart by, besides their reasons: whom requests are about, and what they do."""
-    return (clip(str(request.address)), *map(clip, request.kind))
+    """Return what refusals are told apart by, besides their reasons: whom requests are about, and what they do.
+
+    A process joins a study with its registration, and is refused with it.
+    """
+    about = replace(request.address, member=None)
+    return (clip(str(about)), *map(clip, request.kind))
 
 
 def _finish(request: PutRequest) -> None:
@@ -418,6 +449,15 @@ def _reason(answer: "Answer") -> tuple[str, str | None]:
         return str(error["message"]), error.get("field")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return f"HTTP {answer.status_code}", None
+
+
+def _warning(answer: "Answer") -> str | None:
+    """Return what a controller says of a request that it has carried out."""
+    try:
+        warning = answer.json().get("warning")
+        return None if warning is None else str(warning)
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def _close_all() -> None:

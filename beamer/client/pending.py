@@ -21,7 +21,8 @@ class Entry:
     """A request in the queue.
 
     tries: how often the answer was that its names are unknown. failures: how often the controller failed at it. own_failures:
-    of these, where nothing else failed. aside: whether it is the first to be dropped.
+    of these, where nothing else failed. aside: whether it is the first to be dropped. start: how many starts of its trial were
+    put before it, as progress gives way to newer progress of the same attempt alone.
     """
 
     request: PutRequest
@@ -31,6 +32,7 @@ class Entry:
     failures: int = 0
     own_failures: int = 0
     aside: bool = False
+    start: int = 0
     before: "set[Entry]" = field(default_factory=set)  # requests that must be done with before this one
     after: "set[Entry]" = field(default_factory=set)
     waits: bool = False  # True unless the request is taken or dropped.
@@ -60,6 +62,7 @@ class PendingRequests:
         self._by_trial: dict[Scope, dict[Entry, None]] = {}  # requests that wait
         self._ended: dict[Scope, None] = {}  # trials whose ends wait, the first one first
         self._progress: dict[Scope, Entry] = {}  # the newest progress that waits
+        self._starts: dict[Scope, int] = {}  # how many starts were put of each trial of which any request waits
         self._aside: dict[Entry, None] = {}  # The request that was set aside first comes first.
         self._ready: list[tuple[int, Entry]] = []  # Both are heaps; entries that were dropped since are skipped.
         self._delayed: list[tuple[float, int, Entry]] = []
@@ -73,14 +76,17 @@ class PendingRequests:
         These are what was set aside; then what waits of the first trial that has ended: all of it if the controller has not
         heard of the trial, or else all but its end. Where no such trial waits, it is the request itself.
         """
-        older = self._progress.get(request.address.scope) if request.progress else None
-        if older is not None:
+        scope = request.address.scope
+        older = self._progress.get(scope) if request.progress else None
+        if older is not None and older.start == self._starts.get(scope, 0):
             request.follow(older.request)
             self._resize(older, request)
             return []
         dropped = self._make_room(request)
         if request not in dropped:
-            self._add(Entry(request, next(self._numbers)))
+            if request.starts_trial:
+                self._starts[scope] = self._starts.get(scope, 0) + 1
+            self._add(Entry(request, next(self._numbers), start=self._starts.get(scope, 0)))
         return dropped
 
     def take(self, now: float, at_once: bool = False) -> Entry | None:
@@ -109,7 +115,7 @@ class PendingRequests:
             return
         scope = entry.request.address.scope
         newer = self._progress.get(scope) if entry.request.progress else None
-        if newer is not None:
+        if newer is not None and newer.start == entry.start:
             newer.request.follow(entry.request)
             self._resize(newer, newer.request)
             newer.tries, newer.failures, newer.own_failures = entry.tries, entry.failures, entry.own_failures
@@ -250,6 +256,7 @@ class PendingRequests:
                 order.change = None
             if order.change is None and not order.reads:
                 self._order.pop(scope, None)
+                self._starts.pop(scope, None)
 
     def _resize(self, entry: Entry, request: PutRequest) -> None:
         entry.request = request

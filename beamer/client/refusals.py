@@ -13,14 +13,15 @@ _log = logging.getLogger("beamer.client")
 
 
 def clip(text: str) -> str:
-    """Return a text of the controller's, as much of it as is logged and remembered."""
-    return shortened(text, MAX_CHARACTERS)
+    """Return a text, as much of it as is logged and remembered; a log takes no lone surrogates."""
+    return shortened(text, MAX_CHARACTERS).encode("utf-8", "backslashreplace").decode()
 
 
 class Refusals:
-    """What has been logged, by kind of request."""
+    """What has been logged, by kind of request. line: of the log, with what is refused and why."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: str) -> None:
+        self._line = line
         self._reasons: dict[Hashable, set[str]] = {}
 
     def log(self, what: str, reason: str, kind: Hashable) -> None:
@@ -30,4 +31,4 @@ class Refusals:
         is_new = reasons is not None and reason not in reasons and len(reasons) < MAX_REASONS
         if reasons is not None and is_new:
             reasons.add(reason)
-        _log.log(logging.WARNING if is_new else logging.DEBUG, "Beamer refused %s: %s", what, reason)
+        _log.log(logging.WARNING if is_new else logging.DEBUG, self._line, what, reason)

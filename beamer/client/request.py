@@ -4,40 +4,51 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
+from urllib.parse import quote
 
 from beamer.protocol_version import FIRST_VERSION
 from beamer.studies.model import check_name
 
-SINCE: dict[tuple[tuple[str, ...], str], int] = {}
+SINCE: dict[tuple[tuple[str, ...], str], int] = {((), "member"): 2, (("attempts",), "step"): 2, (("attempts",), "here"): 2}
 """By what a request does (`PutRequest.kind`) and a key of its body: the version that the key came with, if not the first."""
 
-Scope = tuple[str, str | None, str | None]
-"""A study, or a stage or a trial of it, whichever the run."""
+Scope = tuple[str, str | None, str | None, str | None]
+"""A study, or a stage, a trial or a member of it, whichever the run."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """What a request is about: a run of a study (None: the present one), or a stage or a trial of it."""
+    """What a request is about: a run of a study (None: the present one), or a stage, a trial or a member of it."""
 
     study: str
     run: str | None = None
     stage: str | None = None
     trial: str | None = None
+    member: str | None = None
 
     @property
     def scope(self) -> Scope:
         """Return it without the run."""
-        return self.study, self.stage, self.trial
+        return self.study, self.stage, self.trial, self.member
 
     def path(self, *parts: str) -> str:
         """Return the API's path of it, and of `parts` below. Raises `InputError` for a name that none may have."""
-        named = [("study", "studies", self.study), ("stage", "stages", self.stage), ("trial", "trials", self.trial)]
-        path = "/v1" + "".join(f"/{folder}/{check_name(name, kind)}" for kind, folder, name in named if name is not None)
-        path += "".join(f"/{check_name(part, 'name')}" for part in parts)
-        return path if self.run is None else f"{path}?run={check_name(self.run, 'run')}"
+        named = [
+            ("study", "studies", self.study),
+            ("stage", "stages", self.stage),
+            ("trial", "trials", self.trial),
+            ("member", "members", self.member),
+        ]
+        path = "/v1" + "".join(f"/{folder}/{_quoted(name, kind)}" for kind, folder, name in named if name is not None)
+        path += "".join(f"/{_quoted(part, 'name')}" for part in parts)
+        return path if self.run is None else f"{path}?run={_quoted(self.run, 'run')}"
 
     def __str__(self) -> str:
-        return "/".join(str(name) for name in (self.study, self.stage, self.trial) if name is not None)
+        return "/".join(str(name) for name in self.scope if name is not None)
+
+
+def _quoted(name: str, field: str) -> str:
+    return quote(check_name(name, field), safe="")
 
 
 def name_of(value: Any) -> Any:
@@ -50,7 +61,8 @@ class PutRequest:
     """A PUT to a study, stage or trial.
 
     parts: of the path below it: what is done, in every other place a name. body: sent as JSON unless None. progress: newer
-    progress of the same trial replaces it. then: called when it is done with, answered or not.
+    progress of the same trial replaces it. then: called when it is done with, answered or not. since: the version of the
+    protocol that knows it. instead: what a controller of an earlier version is sent, None: nothing.
     """
 
     address: Address
@@ -58,6 +70,8 @@ class PutRequest:
     body: dict[str, Any] | None = None
     progress: bool = False
     then: Callable[[], None] | None = None
+    since: int = FIRST_VERSION
+    instead: "PutRequest | None" = None
     path: str = field(init=False, default="")
     content: bytes | None = field(init=False, default=None)
 
@@ -72,6 +86,11 @@ class PutRequest:
         return not self.parts
 
     @property
+    def starts_trial(self) -> bool:
+        """Whether an attempt of its trial begins with it."""
+        return self.kind == ("attempts",)
+
+    @property
     def ends_trial(self) -> bool:
         """Whether its trial is over with it."""
         return self.parts == ("status",)
@@ -81,14 +100,14 @@ class PutRequest:
 
         What it changes, it changes after everything earlier that builds on that.
         """
-        study = (self.address.study, None, None)
+        study = (self.address.study, None, None, None)
         own = self.address.scope
         yield own, True
         if own != study:
-            yield study, False
+            yield study, self.address.member is not None and bool(self.parts)  # Its leaving ends what it began.
         stage = None if self.address.trial is None or self.body is None else self.body.get("stage")
         if isinstance(stage, str):
-            yield (self.address.study, stage, None), False
+            yield (self.address.study, stage, None, None), False
 
     def follow(self, older: "PutRequest") -> None:
         """Take the place of older progress that was not sent: its loss is the last one known unless this has one."""
@@ -100,6 +119,12 @@ class PutRequest:
         """Fix the path and the content that are sent. Raises whatever the body's values raise, `ValueError` mostly."""
         self.path = self.address.path(*self.parts)
         self.content = None if self.body is None else json.dumps(self.body, default=_plain, allow_nan=False).encode()
+        if self.instead is not None:
+            self.instead.encode()
+
+    def for_version(self, version: int) -> "PutRequest | None":
+        """Return what a controller of a version is sent: this, something else or nothing."""
+        return self if self.since <= version else self.instead
 
     def content_for(self, version: int) -> bytes | None:
         """Return the content without what a controller of a version does not know."""

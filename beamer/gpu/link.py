@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import BaseModel, ValidationError
 from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -18,6 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 from beamer.client.controllers import NOT_LEADING
 from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
 from beamer.client.transport import Transport, trust
+from beamer.client.urls import controller_urls
 from beamer.errors import InputError, PlatformError
 from beamer.gpu.devices import Devices
 from beamer.gpu.events import FREEING, Allocated, RanksSeen, ReportRefused, TrialReported
@@ -319,7 +320,7 @@ class EngineLink:
 
 def controllers_of(urls: str, environment: Mapping[str, str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
     """Return each of the controllers' URLs, and the headers that prove who asks. Raises `InputError`."""
-    named = [url.strip() for url in urls.split(",")]
+    named = controller_urls(urls)
     headers = authorization(None, environment)
     if headers:
         check_exposure(named, environment)
@@ -338,7 +339,7 @@ def hosts_of(urls: str, study: str, environment: Mapping[str, str], timeout_s: f
         while True:
             for url, transport in zip(named, transports, strict=True):
                 try:
-                    answer = transport.request("GET", f"/v1/studies/{study}/hosts")
+                    answer = transport.request("GET", f"/v1/studies/{quote(study, safe='')}/hosts")
                     if answer.is_success:
                         return _Hosts.model_validate_json(answer.content).hosts
                     reason = f"{url}: {answer.status_code} {answer.text[:MAX_SHOWN]}"
@@ -358,4 +359,6 @@ def _engine_url(url: str, study: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or not parts.hostname:
         raise InputError("controller", url, f"a controller's URL such as http://127.0.0.1:{HTTP_PORT}")
-    return urlunsplit((SCHEMES[parts.scheme], parts.netloc, f"{parts.path.rstrip('/')}/v1/studies/{study}/engine", "", ""))
+    return urlunsplit(
+        (SCHEMES[parts.scheme], parts.netloc, f"{parts.path.rstrip('/')}/v1/studies/{quote(study, safe='')}/engine", "", "")
+    )

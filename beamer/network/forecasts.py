@@ -100,6 +100,9 @@ class Forecasts:
         if trial.budget is not None or trial.targets or not isfinite(loss):
             return ()
         history = self.histories.setdefault(trial.key, LossHistory())
+        if history.points and trial.done < history.points[-1][0]:  # It has begun again from an earlier step.
+            history = self.histories[trial.key] = LossHistory()
+            self.waiting.pop(trial.key, None)
         history.add(trial.done, loss)
         if history.is_due:
             self.waiting.setdefault(trial.key)

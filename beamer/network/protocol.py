@@ -20,14 +20,13 @@ from beamer.errors import InputError
 from beamer.network.connection import Connection
 from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
 from beamer.protocol_version import Since
-from beamer.studies.model import MAX_RANK, Process
+from beamer.studies.model import MAX_KEY_CHARACTERS, MAX_RANK, Process
 from beamer.studies.registration import check_process
 from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
 
 MAX_GENERATION = 2**53  # A decision every 2 ms reaches this number in half a million years, and it is exact in JSON.
 MAX_COUNT = 2**63 - 1  # bytes and packets: the kernel's counters, as far as they fit a signed 64-bit integer
 MAX_TEXT_CHARACTERS = 16 * 1024  # characters of an error or a reason; a traceback fits
-MAX_KEY_CHARACTERS = 127  # A trial's key has a study's and a trial's name, of 63 characters each, with a slash between them.
 MAX_UNIX_S = 2.0**33  # the year 2242
 
 Generation = Annotated[int, Strict(), Field(ge=0, le=MAX_GENERATION)]

@@ -13,7 +13,7 @@ from beamer.errors import InputError
 from beamer.file_numbers import Amount, NodeGpus
 from beamer.gpu.engine import Engine
 from beamer.gpu.model import Node
-from beamer.studies.model import check_name
+from beamer.studies.model import check_identifier
 from beamer.validation import FileEntry
 
 DEFAULT_ENGINE = "local"
@@ -82,7 +82,7 @@ class EngineSettings(FileEntry, ABC):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        names = tuple(check_name(node.name, f"nodes[{i}].name") for i, node in enumerate(self.nodes))
+        names = tuple(check_identifier(node.name, f"nodes[{i}].name") for i, node in enumerate(self.nodes))
         if len({*names}) < len(names):
             raise InputError("nodes", names, "names that differ")
         return self

@@ -24,7 +24,7 @@ from beamer.network.collectives import check_sizes
 from beamer.schedule.engine_settings import DEFAULT_ENGINE, ENGINES, EngineSettings
 from beamer.schedule.template import Trial, Value, filled, grid, trials
 from beamer.studies.halving import declared_rungs
-from beamer.studies.model import MAX_STEPS, Rung, check_name, split_key
+from beamer.studies.model import MAX_STEPS, Rung, check_identifier, split_key
 from beamer.validation import FileEntry, build, checked
 from beamer.yaml_files import parse_scalar, read_yaml
 
@@ -222,7 +222,7 @@ def parse(data: Any, base: Path, names: Callable[[Sequence[Mapping[str, Value]]]
             raise InputError(str(key), data[key], nearest(str(key), known))
     file = checked(_File, {key: value for key, value in data.items() if key in _File.model_fields}, "search")
     engine = checked(chosen_engine, {key: value for key, value in data.items() if key in chosen_engine.model_fields}, "search")
-    check_name(file.name, "name")
+    check_identifier(file.name, "name")
     if file.stop_at_target and file.target_loss is None:
         raise InputError("stop_at_target", True, "false where there is no target_loss")
     if (file.configurations is None) == (file.grid is None):

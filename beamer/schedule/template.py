@@ -11,11 +11,11 @@ from string import Formatter
 from typing import Any
 
 from beamer.errors import InputError, nearest
-from beamer.studies.model import MAX_RUNG_TRIALS, check_name, is_name
+from beamer.studies.model import MAX_RUNG_TRIALS, check_identifier, is_identifier
 
 Value = bool | int | float | str
 MAX_NAME_CHARACTERS = 63
-"""Of a name, as of `check_name`."""
+"""Of a name, as of `check_identifier`."""
 DIGEST_DIGITS = 12
 """Hexadecimal digits that end a name which does not say all by itself: two of 10 000 are equal with a probability of 2e-7."""
 _DIGEST = re.compile(rf"-[0-9a-f]{{{DIGEST_DIGITS}}}$")
@@ -46,7 +46,7 @@ def trials(configurations: Sequence[Mapping[str, Value]], field: str, names: Seq
                 raise InputError(f"{field}[{i}]", key, f"keys made of letters, digits and '_', and none of {', '.join(OWN)}")
         given = configuration.get("name")
         if given is not None:
-            name = check_name(str(given), f"{field}[{i}].name")
+            name = check_identifier(str(given), f"{field}[{i}].name")
         else:
             name = names[i] if names is not None else derived_name(values, keys) if values else f"trial-{i + 1}"
         if name in found:
@@ -83,7 +83,7 @@ def derived_name(values: Mapping[str, Value], keys: Collection[str]) -> str:
     """
     texts = [(key, str(value)) for key, value in values.items()]
     text = "_".join(f"{key}-{value}" for key, value in texts)
-    if is_name(text) and not _DIGEST.search(text) and _read_back(text, keys) == texts:
+    if is_identifier(text) and not _DIGEST.search(text) and _read_back(text, keys) == texts:
         return text
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:DIGEST_DIGITS]
     shown = re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[: MAX_NAME_CHARACTERS - DIGEST_DIGITS - 1].rstrip("._-")

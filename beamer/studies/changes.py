@@ -7,6 +7,8 @@ from beamer.studies.events import (
     AttemptStarted,
     Event,
     FellSilent,
+    MemberJoined,
+    MemberLeft,
     Progressed,
     StageRegistered,
     StageSealed,
@@ -20,7 +22,7 @@ from beamer.studies.events import (
     WorkerDetached,
 )
 from beamer.studies.model import EndReason, Process, StageStatus, StudyStatus, TrialStatus, Worker, by_rank
-from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TargetRecord, TrialRecord
+from beamer.studies.records import AttemptRecord, MemberRecord, StageRecord, StudyRecord, TargetRecord, TrialRecord
 from beamer.studies.registry import StudyRegistry
 from beamer.studies.transitions import (
     ATTEMPT_ENDS,
@@ -46,9 +48,18 @@ class Changes:
         match event:
             case StudyRegistered():
                 self._register(event)
-            case StudyEnded(study=study):
+            case StudyEnded(study=study, left=left):
                 self._move_study(self._known.studies[study], StudyInput.END)
                 self._known.studies[study].ended_s = event.at_s
+                self._known.studies[study].left = left
+                self._known.studies[study].members.clear()
+            case MemberJoined(study=study, member=member):
+                self._hear(study)
+                self._known.studies[study].members[member] = MemberRecord(
+                    member, event.at_s, event.lease_s, event.host, event.pid
+                )
+            case MemberLeft(study=study, member=member):
+                self._known.studies[study].members.pop(member, None)
             case StageRegistered(study=study, stage=name):
                 self._hear(study)
                 stages = self._known.studies[study].stages
@@ -63,9 +74,9 @@ class Changes:
                     stage.sealed_s = event.at_s
                 self._move_stage(study, stage, StageInput.SEAL)
                 self._end_if_over(stage, event.at_s)
-            case TrialRegistered(study=study, trial=name, budget=budget):
+            case TrialRegistered(study=study, trial=name, budget=budget, member=member):
                 trial = self._register_trial(study, name, event.at_s)
-                trial.budget = budget or trial.budget
+                trial.budget, trial.member = budget or trial.budget, member or trial.member
             case TargetSet():
                 self._set_target(event)
             case TargetDropped(trial=key, stage=name):
@@ -91,6 +102,8 @@ class Changes:
         known = self._known.studies.get(event.study)
         if known is not None and known.run == event.run:
             known.weight, known.rungs, known.barriers = event.weight, event.rungs, event.barriers
+            if known.left:
+                known.status, known.ended_s, known.left = StudyStatus.ACTIVE, None, False
             self._hear(event.study)
             return
         if known is not None:
@@ -100,6 +113,7 @@ class Changes:
                 del past[: -self._known.kept.past_runs]
             self._move_study(known, StudyInput.END)
             known.ended_s = known.ended_s or event.at_s
+            known.members.clear()
             for trial in known.trials.values():
                 del self._known.trials[trial.key]
         self._known.studies[event.study] = StudyRecord(
@@ -164,15 +178,38 @@ class Changes:
                 event.at_s,
                 processes=staying,
                 by_host=event.by_host,
+                is_begun=event.step is not None or not event.may_go_back,
             )
+            if event.step is not None and event.step < trial.done:
+                self._go_back(trial, event.step)
+            elif event.step is not None:
+                self._reach(trial, event.step, event.at_s)
             if self._known.kept.attempts is not None and len(trial.attempts) > max(self._known.kept.attempts, 2):
                 del trial.attempts[list(trial.attempts)[1]]
         self._move(event.trial, TrialInput.START)
 
     def _progress(self, trial: TrialRecord, step: int, loss: float | None, at_s: float) -> None:
-        trial.done = max(trial.done, step)
+        if trial.may_go_back and step < trial.done:
+            self._go_back(trial, step)
+        if trial.may_go_back and trial.attempt is not None:
+            trial.attempt.is_begun = True
         trial.loss = trial.loss if loss is None else loss
         self._move(trial.key, TrialInput.PROGRESS)
+        self._reach(trial, step, at_s)
+
+    @staticmethod
+    def _go_back(trial: TrialRecord, step: int) -> None:
+        """Let a trial go on from an earlier step, as one that copies another, or starts from an older checkpoint.
+
+        What it has reached stays reached: its search has judged it by that. Stages still wait for it. Its milestones are not
+        waited for any more, as the search says anew which one comes next.
+        """
+        trial.done, trial.loss = step, None
+        trial.unreached = [target for target in trial.unreached if target.stage is not None]
+        trial.farthest = max([step, *(target.step for target in trial.unreached)])
+
+    def _reach(self, trial: TrialRecord, step: int, at_s: float) -> None:
+        trial.done = max(trial.done, step)
         reached = [target for target in trial.unreached if trial.done >= target.step]
         trial.unreached = [target for target in trial.unreached if trial.done < target.step]
         for target in reached:

@@ -6,6 +6,8 @@ from beamer.studies.events import (
     AttemptStarted,
     Event,
     FellSilent,
+    MemberJoined,
+    MemberLeft,
     Progressed,
     StageRegistered,
     StageSealed,
@@ -18,9 +20,26 @@ from beamer.studies.events import (
     WorkerAttached,
     WorkerDetached,
 )
-from beamer.studies.model import Process, StageStatus, StudyStatus, TrialStatus, by_rank, check_name
+from beamer.studies.model import (
+    MAX_KEY_CHARACTERS,
+    Process,
+    StageStatus,
+    StudyStatus,
+    TrialStatus,
+    by_rank,
+    check_name,
+    trial_key,
+)
 from beamer.studies.records import AttemptRecord, StudyRecord, TrialRecord
-from beamer.studies.registration import check_process, check_profile, check_rungs, check_step, check_weight, check_workers
+from beamer.studies.registration import (
+    check_lease,
+    check_process,
+    check_profile,
+    check_rungs,
+    check_step,
+    check_weight,
+    check_workers,
+)
 from beamer.studies.registry import StudyRegistry, find
 from beamer.studies.transitions import (
     ATTEMPT_ENDS,
@@ -48,6 +67,11 @@ class Checks:
                 return self._check_study(event)
             case StudyEnded(study=study):
                 return STUDY_TRANSITIONS[StudyInput.END][self._known.study(study).status] is not NoTransition.LATE
+            case MemberJoined():
+                return self._check_member(event)
+            case MemberLeft(study=study, member=member):
+                known = self._known.study(study)
+                return member in known.members or bool(known.begun_by(member))
             case StageRegistered(study=study, stage=name):
                 return self._check_stage(study, name)
             case StageSealed(study=study, stage=name):
@@ -73,12 +97,8 @@ class Checks:
                 return self._check_worker(event)
             case WorkerDetached():
                 return self._check_detached(event)
-            case Progressed(trial=key, step=step, loss=loss):
-                trial = self._known.trial(key)
-                check_step(step, "step")
-                differs = loss is not None and repr(loss) != repr(trial.loss)  # NaN differs from itself.
-                newer = step > trial.done or (step == trial.done and differs)
-                return self._moves(key, TrialInput.PROGRESS) and (newer or self._known.is_silent(trial))
+            case Progressed():
+                return self._check_progress(event)
             case TrialEnded(trial=key, status=status):
                 if status not in ENDS:
                     raise InputError("status", status.value, "finished, killed or failed")
@@ -97,6 +117,8 @@ class Checks:
             return True
         if known.run != event.run:
             return all(past.run != event.run for past in self._known.past.get(event.study, ()))
+        if known.left:
+            return True
         if STUDY_TRANSITIONS[StudyInput.REGISTER][known.status] is NoTransition.REFUSED:
             raise ConflictError("run", event.run, f"another run of {event.study}: this one has ended")
         declared = (known.weight, known.rungs, known.barriers)
@@ -110,6 +132,14 @@ class Checks:
             return True
         return record.stages[name].status.is_silent or record.status is StudyStatus.SILENT
 
+    def _check_member(self, event: MemberJoined) -> bool:
+        check_name(event.member, "member")
+        check_lease(event.lease_s)
+        study = self._known.study(event.study)
+        if study.status is StudyStatus.ENDED:
+            raise ConflictError("run", study.run, f"another run of {event.study}: this one has ended")
+        return event.member not in study.members or study.status is StudyStatus.SILENT
+
     def _check_trial(self, event: TrialRegistered) -> bool:
         study = self._known.study(event.study)
         if event.budget is not None:
@@ -117,9 +147,15 @@ class Checks:
         known = study.trials.get(event.trial)
         if known is None:
             check_name(event.trial, "trial")
+            if len(trial_key(event.study, event.trial)) > MAX_KEY_CHARACTERS:
+                most = MAX_KEY_CHARACTERS - len(trial_key(event.study, ""))
+                raise InputError(
+                    "trial", event.trial, f"at most {most} characters, beside the study's name; / and % count three"
+                )
             self._active(event.study, "trial", event.trial)
             return True
-        changed = event.budget is not None and event.budget != known.budget
+        budget, member = event.budget or known.budget, event.member or known.member
+        changed = (budget, member) != (known.budget, known.member)
         return self._moves(known.key, TrialInput.REGISTER) and (changed or self._known.is_context_silent(known))
 
     def _check_target(self, event: TargetSet) -> bool:
@@ -143,6 +179,8 @@ class Checks:
         check_name(event.attempt, "attempt")
         check_workers(event.workers)
         check_profile(event.profile)
+        if event.step is not None:
+            check_step(event.step, "step")
         known = trial.attempts.get(event.attempt)
         if known is not None and (known.workers, known.profile) != (by_rank(event.workers), event.profile):
             raise ConflictError("attempt", event.attempt, f"a name that no other attempt of {trial.key} has")
@@ -150,6 +188,20 @@ class Checks:
             present = self._is_present(trial, event.attempt) and not trial.status.is_finished
             return present and self._known.is_silent(trial)
         return self._moves(event.trial, TrialInput.START)
+
+    def _check_progress(self, event: Progressed) -> bool:
+        trial = self._known.trial(event.trial)
+        check_step(event.step, "step")
+        if not self._moves(event.trial, TrialInput.PROGRESS):
+            return False
+        if event.step < trial.done and not trial.may_go_back and trial.status is TrialStatus.RUNNING:
+            expected = (
+                f"at least {trial.done}, which its attempt has come to: a trial goes back to an earlier step by another one"
+            )
+            raise ConflictError("step", event.step, expected)
+        differs = event.loss is not None and repr(event.loss) != repr(trial.loss)  # NaN differs from itself.
+        newer = event.step > trial.done or (event.step == trial.done and differs)
+        return newer or trial.may_go_back or self._known.is_silent(trial)
 
     def _check_worker(self, event: WorkerAttached) -> bool:
         trial = self._known.trial(event.trial)

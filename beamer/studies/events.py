@@ -76,11 +76,43 @@ class StudyRegistered(Event, wakes=Wakes.ORDER | Wakes.GPUS):
     barriers: bool = True
 
 
+def _ended_for_good(event: Any) -> Any:
+    """Return version 2 of a study's end: there were no members before."""
+    return {**event, "left": False}
+
+
 @dataclass(frozen=True)
-class StudyEnded(Event, wakes=Wakes.ORDER | Wakes.GPUS):
-    """The search is over: its trials that have not ended are ended, its stages are not waited for any more."""
+class StudyEnded(Event, wakes=Wakes.ORDER | Wakes.GPUS, upcasters=(_ended_for_good,)):
+    """The search is over: its trials that have not ended are ended, its stages are not waited for any more.
+
+    left: whether it ended because its last member left; then a process that names its run may go on with it.
+    """
 
     study: str
+    left: bool = False
+
+
+@dataclass(frozen=True)
+class MemberJoined(Event, wakes=Wakes.NOTHING):
+    """A process of the study's tuner takes part: the study goes on until the last of them leaves, or somebody ends it.
+
+    member: its name. lease_s: it is taken for gone when nothing was heard of it for so long. host, pid: of it.
+    """
+
+    study: str
+    member: str
+    lease_s: float
+    host: str = ""
+    pid: int = 0
+
+
+@dataclass(frozen=True)
+class MemberLeft(Event, wakes=Wakes.NOTHING):
+    """A member takes part no more. lost: it is gone; otherwise the trials that it began end with it unless they have ended."""
+
+    study: str
+    member: str
+    lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,13 +131,22 @@ class StageSealed(Event, wakes=Wakes.ORDER | Wakes.GPUS):
     stage: str
 
 
+def _without_member(event: Any) -> Any:
+    """Return version 2 of a trial's registration: which member began it is not known."""
+    return {**event, "member": None}
+
+
 @dataclass(frozen=True)
-class TrialRegistered(Event, wakes=Wakes.ORDER):
-    """A study has a trial. budget: the step at which it is complete, None where not known; a later one replaces it."""
+class TrialRegistered(Event, wakes=Wakes.ORDER, upcasters=(_without_member,)):
+    """A study has a trial. budget: the step at which it is complete, None where not known; a later one replaces it.
+
+    member: that began it, None where none did; a later one replaces it, too.
+    """
 
     study: str
     trial: str
     budget: int | None = None
+    member: str | None = None
 
 
 @dataclass(frozen=True)
@@ -125,12 +166,19 @@ class TargetDropped(Event, wakes=Wakes.ORDER):
     stage: str | None = None
 
 
+def _goes_on(event: Any) -> Any:
+    """Return version 2 of an attempt's start: none began at an earlier step than its trial had come to."""
+    return {**event, "step": None, "may_go_back": False}
+
+
 @dataclass(frozen=True)
-class AttemptStarted(Event, wakes=Wakes.ORDER | Wakes.LEASES):
+class AttemptStarted(Event, wakes=Wakes.ORDER | Wakes.LEASES, upcasters=(_goes_on,)):
     """A trial runs on these workers from now on, instead of where it ran before.
 
     attempt: a name that no other attempt of the trial has; the first attempt of that name counts. by_host: whether one process
-    on each host, from which its workers descend, attaches for all of them, as the first.
+    on each host, from which its workers descend, attaches for all of them, as the first. step: of the trial at which the
+    attempt begins, which may be an earlier one than the trial has come to; None: as its first report of progress says, if
+    `may_go_back`, or else where the trial is.
     """
 
     trial: str
@@ -138,6 +186,8 @@ class AttemptStarted(Event, wakes=Wakes.ORDER | Wakes.LEASES):
     workers: tuple[Worker, ...]
     profile: Profile = UNKNOWN
     by_host: bool = False
+    step: int | None = None
+    may_go_back: bool = True
 
 
 @dataclass(frozen=True)
@@ -172,7 +222,10 @@ class WorkerDetached(Event, wakes=Wakes.TARGETS | Wakes.LEASES):
 
 @dataclass(frozen=True)
 class Progressed(Event, wakes=Wakes.PACE | Wakes.STANDING):
-    """A trial has completed `step` steps since its beginning. loss: there, if it was reported."""
+    """A trial has completed `step` steps since its beginning. loss: there, if it was reported.
+
+    The first report of an attempt that did not say at which step it begins may name an earlier step than the trial has come to.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 

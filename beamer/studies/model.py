@@ -15,19 +15,45 @@ from enum import StrEnum
 
 from beamer.errors import InputError
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+MAX_NAME_CHARACTERS = 120
+"""The longest name of a study, a run, a stage, a trial or an attempt: tuners make names of a trial's parameters."""
+
+MAX_KEY_CHARACTERS = 127
+"""The longest key of a trial, which agents of version 1 check."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_RESERVED = (".", "..", "*")  # The first two are steps in a path, the last one is every study in a token.
 
 
-def is_name(text: str) -> bool:
-    """Return whether a text may name a study, a run, a stage, a trial or an attempt."""
-    return bool(_NAME.fullmatch(text))
+def is_identifier(text: str) -> bool:
+    """Return whether a text may name what becomes a file, a certificate's subject or a host."""
+    return bool(_IDENTIFIER.fullmatch(text))
+
+
+def check_identifier(name: str, field: str) -> str:
+    """Return `name` if it may name what becomes a file, a certificate's subject or a host; raise `InputError` otherwise."""
+    if not isinstance(name, str) or not is_identifier(name):
+        raise InputError(field, name, "a name of 1 to 63 letters, digits, '.', '_' or '-' that starts with a letter or digit")
+    return name
 
 
 def check_name(name: str, field: str) -> str:
     """Return `name` if it may name a study, a run, a stage, a trial or an attempt; raise `InputError` otherwise."""
-    if not isinstance(name, str) or not is_name(name):
-        raise InputError(field, name, "a name of 1 to 63 letters, digits, '.', '_' or '-' that starts with a letter or digit")
+    is_text = isinstance(name, str) and name.isprintable() and name.strip() == name
+    if not is_text or not 1 <= len(name) <= MAX_NAME_CHARACTERS or name in _RESERVED:
+        expected = f"a name of 1 to {MAX_NAME_CHARACTERS} printable characters without spaces at its ends; not {_RESERVED}"
+        raise InputError(field, name, expected)
     return name
+
+
+def escape_name(name: str) -> str:
+    """Return a name without slashes, so that names can be joined by them."""
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
+def unescape_name(text: str) -> str:
+    """Return the name that `escape_name` escaped."""
+    return text.replace("%2F", "/").replace("%25", "%")
 
 
 StageKey = tuple[str, str]
@@ -45,6 +71,9 @@ MAX_SYNC_BYTES = 10**15
 MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 """The weights of studies: sums and quotients of all in between keep three decimal places in floating point."""
 
+MIN_LEASE_S, MAX_LEASE_S = 1.0, 86_400.0
+"""For how long nothing may be heard of a process that takes part in a study, seconds: a day at most."""
+
 MAX_RANK = 2**20
 """The largest rank of a worker: more processes than any machine room runs for one job."""
 
@@ -59,14 +88,14 @@ MAX_TICKS = 2**53
 
 
 def trial_key(study: str, trial: str) -> str:
-    """Return the one string that names a trial everywhere: `study/trial`."""
-    return f"{study}/{trial}"
+    """Return the one string that names a trial everywhere: `study/trial`, each escaped by `escape_name`."""
+    return f"{escape_name(study)}/{escape_name(trial)}"
 
 
 def split_key(key: str) -> tuple[str, str]:
     """Return the study and the trial that `trial_key` joined."""
     study, trial = key.split("/")
-    return study, trial
+    return (unescape_name(study), unescape_name(trial)) if "%" in key else (study, trial)
 
 
 class Role(StrEnum):

@@ -16,7 +16,7 @@ class AttemptRecord:
     """An attempt: where a trial runs or ran.
 
     seq: its number among all attempts of all trials, from 1, never reused. processes: by rank, of the workers that attached.
-    by_host: as of `AttemptStarted`.
+    by_host: as of `AttemptStarted`. is_begun: whether it is known at which step of the trial it began.
     """
 
     name: str
@@ -28,6 +28,7 @@ class AttemptRecord:
     reason: EndReason | None = None
     processes: dict[int, Process] = field(default_factory=dict)
     by_host: bool = False
+    is_begun: bool = False
 
 
 @dataclass
@@ -46,12 +47,24 @@ class TargetRecord:
 
 
 @dataclass
+class MemberRecord:
+    """A process that takes part in a study; its fields are those of `MemberJoined`."""
+
+    name: str
+    joined_s: float
+    lease_s: float
+    host: str = ""
+    pid: int = 0
+
+
+@dataclass
 class TrialRecord:
     """A trial and how far it has come.
 
     seq: number of its registration among all trials. done: steps completed. loss: the last one reported. attempts: every one by
-    name, the present or last one at the end. targets: every one, in the order in which they were set; unreached: of them.
-    farthest: the largest of their steps.
+    name, the present or last one at the end. targets: every one, in the order in which they were set; unreached: those of them
+    that are waited for. farthest: the largest of their steps, since the trial last went back to an earlier step.
+    member: that began it.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="strings")  # The latter setting is for losses.
@@ -69,6 +82,7 @@ class TrialRecord:
     unreached: list[TargetRecord] = field(default_factory=list)
     farthest: int = 0
     ended_s: float | None = None
+    member: str | None = None
 
     @cached_property
     def key(self) -> str:
@@ -79,6 +93,12 @@ class TrialRecord:
     def attempt(self) -> AttemptRecord | None:
         """The present or last attempt."""
         return next(reversed(self.attempts.values()), None)
+
+    @property
+    def may_go_back(self) -> bool:
+        """Whether its next report of progress may name an earlier step: the first one of an attempt that runs."""
+        runs = self.status in (TrialStatus.RUNNING, TrialStatus.SILENT)
+        return runs and self.attempt is not None and not self.attempt.is_begun
 
     @property
     def target(self) -> TargetRecord | None:
@@ -111,7 +131,8 @@ class StageRecord:
 class StudyRecord:
     """A study's run, with its stages and trials by name, in order of registration.
 
-    barriers: whether its rungs are stages. farthest: the largest target that a trial of it was given.
+    barriers: whether its rungs are stages. farthest: the largest target that a trial of it was given. members: the processes
+    that take part, by name. left: whether it has ended because the last of them left.
     """
 
     name: str
@@ -125,6 +146,12 @@ class StudyRecord:
     farthest: int = 0
     stages: dict[str, StageRecord] = field(default_factory=dict)
     trials: dict[str, TrialRecord] = field(default_factory=dict)
+    members: dict[str, MemberRecord] = field(default_factory=dict)
+    left: bool = False
+
+    def begun_by(self, member: str) -> list[TrialRecord]:
+        """Return the trials that a member began and that have not ended."""
+        return [trial for trial in self.trials.values() if trial.member == member and not trial.status.is_finished]
 
     @property
     def later(self) -> tuple[Rung, ...]:

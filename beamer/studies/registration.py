@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from beamer.errors import InputError
 from beamer.studies.model import (
+    MAX_LEASE_S,
     MAX_PID,
     MAX_RANK,
     MAX_RUNG_TRIALS,
@@ -12,6 +13,7 @@ from beamer.studies.model import (
     MAX_SYNC_BYTES,
     MAX_TICKS,
     MAX_WEIGHT,
+    MIN_LEASE_S,
     MIN_WEIGHT,
     Process,
     Profile,
@@ -25,6 +27,12 @@ def check_weight(weight: float) -> None:
     """Check that a study may have this weight. Raises `InputError`."""
     if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         raise InputError("weight", weight, f"a number above 0, from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}")
+
+
+def check_lease(lease_s: float) -> None:
+    """Check that a member may be taken for gone after so long. Raises `InputError`."""
+    if not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
+        raise InputError("lease_s", lease_s, f"{MIN_LEASE_S:g} to {MAX_LEASE_S:g} seconds")
 
 
 def check_step(step: int, field: str, least: int = 0) -> None:

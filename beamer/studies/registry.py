@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from beamer.errors import NotFoundError, hint
-from beamer.studies.model import StudyStatus, TrialStatus
+from beamer.studies.model import StudyStatus, TrialStatus, unescape_name
 from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TrialRecord
 
 _Record = TypeVar("_Record")
@@ -87,7 +87,7 @@ class StudyRegistry:
         """Return a trial. Raises `NotFoundError`."""
         if key in self.trials:
             return self.trials[key]
-        study, name = (*key.split("/", 1), "")[:2]
+        study, name = (*map(unescape_name, key.split("/", 1)), "")[:2]
         return find(self.study(study).trials, "trial", name)
 
     def waiting_for(self, trial: TrialRecord) -> list[StageRecord]:

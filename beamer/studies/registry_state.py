@@ -2,12 +2,29 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import StudyRecord, TrialRecord
 from beamer.studies.registry import StudyRegistry
+
+
+def _without_members(state: Any) -> Any:
+    """Return version 2: studies have members, and attempts began where their trials were."""
+    runs = [*state["studies"].values(), *(run for past in state["past"].values() for run in past)]
+    for run in runs:
+        run["members"], run["left"] = {}, False
+    for trial in (trial for run in runs for trial in run["trials"].values()):
+        trial["member"] = None
+        for attempt in trial["attempts"].values():
+            attempt["is_begun"] = True
+    return state
+
+
+KNOWN_UPCASTERS = (_without_members,)
+"""One for each version of what `known_state` returns after the first."""
 
 
 @dataclass(frozen=True)

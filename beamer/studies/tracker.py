@@ -16,14 +16,14 @@ from typing import ClassVar
 from beamer.errors import ConflictError, InputError
 from beamer.studies.changes import Changes
 from beamer.studies.checks import Checks
-from beamer.studies.events import Decision, Event, StageSealed, StudyEnded, StudyRegistered, TrialEnded
+from beamer.studies.events import Decision, Event, MemberLeft, StageSealed, StudyEnded, StudyRegistered, TrialEnded
 from beamer.studies.model import TrialStatus
 from beamer.studies.records import StageRecord, StudyRecord, TrialRecord
 from beamer.studies.registry import Retention, StudyRegistry
-from beamer.studies.registry_state import known_state, restore_known
+from beamer.studies.registry_state import KNOWN_UPCASTERS, known_state, restore_known
 from beamer.studies.versions import Upcaster, Versioned
 
-STUDIES, TIME = Versioned("studies"), Versioned("now_s")
+STUDIES, TIME = Versioned("studies", KNOWN_UPCASTERS), Versioned("now_s")
 """The parts of a snapshot that are the tracker's own: all that is known of studies, and the time of the latest event."""
 
 
@@ -170,7 +170,7 @@ class Tracker:
         event = replace(event, at_s=self._now_s)
         of_levels = [entailed for ledger in self.ledgers for entailed in ledger.entailed(event, self)]
         ended = self._ended_run(event)
-        before = (*_ends(ended, event.at_s), *of_levels)
+        before = (*_ends(ended, event.at_s), *self._ends_of_member(event), *of_levels)
         for entailed in before:
             self._take(entailed)
         if ended is not None and isinstance(event, StudyRegistered):
@@ -183,6 +183,12 @@ class Tracker:
         self._changes.apply(event)
         for ledger in self.ledgers:
             ledger.apply(event, self)
+
+    def _ends_of_member(self, event: Event) -> Iterable[Event]:
+        """Yield the ends of the trials that a member began that leaves."""
+        if isinstance(event, MemberLeft) and not event.lost:
+            for trial in self.studies[event.study].begun_by(event.member):
+                yield TrialEnded(event.at_s, trial.key, TrialStatus.KILLED)
 
     def _ended_run(self, event: Event) -> StudyRecord | None:
         """Return the run of a study that an event ends, by another run or for good."""

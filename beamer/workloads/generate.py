@@ -29,7 +29,7 @@ from beamer.studies.model import (
     MIN_WEIGHT,
     Role,
     Worker,
-    check_name,
+    check_identifier,
 )
 from beamer.workloads.models import MODELS, Model
 from beamer.workloads.placement import PLACEMENTS
@@ -99,7 +99,7 @@ class Workload:
     """The scenario's name."""
 
     def __post_init__(self) -> None:
-        check_name(self.name, "name")
+        check_identifier(self.name, "name")
         _whole("seed", self.seed, None)
         _whole("studies", self.studies, 1)
         _within("studies", self.studies, 1, MAX_RUNG_TRIALS)

@@ -35,7 +35,7 @@ from beamer.network.collectives import PARAMETER_SERVER, check_sizes
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.studies.halving import declared_rungs
-from beamer.studies.model import MAX_RANK, Profile, Rung, check_name
+from beamer.studies.model import MAX_RANK, Profile, Rung, check_identifier
 from beamer.studies.registration import check_profile, check_rungs
 from beamer.validation import FileEntry, checked, input_error
 from beamer.workloads.programs import STAND_IN, Configuration, Program, check_program, configurations
@@ -224,7 +224,7 @@ def load_either(file: Path | None, gpu_options: Mapping[str, str | None]) -> tup
 def parse(data: Any) -> JointScenario:
     """Build a scenario for both levels from the content of its file. Raises `InputError`."""
     file = checked(_File, data, "scenario")
-    check_name(file.name, "name")
+    check_identifier(file.name, "name")
     fabric = build_topology(file.topology)
     nodes = tuple(Node(host.name, file.gpus_per_host) for host in fabric.hosts)
     searches: dict[str, SearchPlan] = {}
@@ -238,7 +238,7 @@ def parse(data: Any) -> JointScenario:
 
 
 def _search(search: _Search, field: str, file: _File, nodes: tuple[Node, ...]) -> SearchPlan:
-    check_name(search.name, f"{field}.name")
+    check_identifier(search.name, f"{field}.name")
     program = check_program(search.program, f"{field}.program")
     curves = _curves(search, field, file.seed)
     names = [f"t{i}" for i in range(len(curves))]

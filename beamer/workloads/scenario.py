@@ -23,7 +23,7 @@ from beamer.network.collectives import phases
 from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
 from beamer.network.plan import QUEUES, check_queues
-from beamer.studies.model import Role, Rung, Worker, check_name
+from beamer.studies.model import Role, Rung, Worker, check_identifier
 from beamer.studies.registration import check_rungs
 from beamer.units import UNSCALED_WINDOW_BYTES, parse_size
 from beamer.validation import FileEntry, check_arguments, checked
@@ -214,7 +214,7 @@ def load(path: Path) -> Scenario:
 def parse(data: Any) -> Scenario:
     """Build a scenario from the content of a scenario file. Raises `InputError`."""
     file = checked(_File, data, "scenario")
-    check_name(file.name, "name")
+    check_identifier(file.name, "name")
     fabric = build_topology(file.topology)
     _unique([s.study for s in file.studies], "studies")
     studies = tuple(_study(s, f"studies[{i}]", file.seed, fabric) for i, s in enumerate(file.studies))
@@ -254,7 +254,7 @@ def build_topology(parameters: dict[str, Any]) -> Fabric:
 
 
 def _study(study: _Study, field: str, seed: int, fabric: Fabric) -> StudyPlan:
-    check_name(study.study, f"{field}.study")
+    check_identifier(study.study, f"{field}.study")
     _unique([t.trial for t in study.trials], f"{field}.trials")
     for i, trial in enumerate(study.trials):
         _check_trial(trial, f"{field}.trials[{i}]", fabric)
@@ -322,7 +322,7 @@ def _best(trials: Sequence[_Trial], keep: int, seed: int, study: str) -> list[_T
 
 
 def _check_trial(trial: _Trial, field: str, fabric: Fabric) -> None:
-    check_name(trial.trial, f"{field}.trial")
+    check_identifier(trial.trial, f"{field}.trial")
     for kind, hosts in (("workers", trial.workers), ("servers", trial.servers)):
         for i, host in enumerate(hosts):
             if host not in fabric.host:

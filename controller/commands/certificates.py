@@ -9,7 +9,7 @@ import typer
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
-from beamer.studies.model import check_name
+from beamer.studies.model import check_identifier
 from controller.commands.fabric_file import read_fabric
 from controller.identity.authority import AUTHORITY, AUTHORITY_DAYS, Authority, Subject, files_of
 from controller.identity.certificates import CONTROLLER_URI, agent_uri, switch_uri
@@ -59,9 +59,9 @@ def subjects(fabric: Fabric, dns: tuple[str, ...], ips: tuple[str, ...]) -> Iter
     """
     yield Subject("controller", (CONTROLLER_URI,), dns, ips)
     for agent in sorted(fabric.agents):
-        yield Subject(f"agent-{check_name(agent, 'agent')}", (agent_uri(agent),))
+        yield Subject(f"agent-{check_identifier(agent, 'agent')}", (agent_uri(agent),))
     for switch in fabric.switches:
-        yield Subject(f"switch-{check_name(switch.name, 'switch')}", (switch_uri(switch.dpid),))
+        yield Subject(f"switch-{check_identifier(switch.name, 'switch')}", (switch_uri(switch.dpid),))
 
 
 def _authority(directory: Path, now: datetime) -> Authority:

@@ -21,6 +21,8 @@ from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
     Event,
+    MemberJoined,
+    MemberLeft,
     Progressed,
     StageRegistered,
     StageSealed,
@@ -45,6 +47,7 @@ from controller.http.bodies import (
     DetachBody,
     DropBody,
     EmptyBody,
+    MemberBody,
     ProgressBody,
     StatusBody,
     StudyBody,
@@ -52,20 +55,24 @@ from controller.http.bodies import (
     TrialBody,
 )
 from controller.http.errors import DOCUMENTED, AsciiResponse, DocumentedAPI, refusal, refused_input
+from controller.http.host_names import HostNames
 from controller.http.metrics import exposition
+from controller.http.names_in_paths import NamesInPaths
 from controller.http.paced_answers import answer
 from controller.http.plain_route import PlainRoute
-from controller.http.runs import check_run, study_event
+from controller.http.runs import check_goes_on, check_run, study_event
+from controller.http.warnings import never_ran, replaced_run, without_attempt
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
 from controller.identity.tokens import Claims
 from controller.runtime import Runtime
 from controller.websocket import REFUSED, close_reason
 
-STUDY = STUDIES + "/{study}"
-STAGE = STUDY + "/stages/{stage}"
-TRIAL = STUDY + "/trials/{trial}"
-ATTEMPT = TRIAL + "/attempts/{attempt}"
+STUDY = STUDIES + "/{study:name}"
+STAGE = STUDY + "/stages/{stage:name}"
+TRIAL = STUDY + "/trials/{trial:name}"
+ATTEMPT = TRIAL + "/attempts/{attempt:name}"
 WORKER = TRIAL + "/workers/{rank}"
+MEMBER = STUDY + "/members/{member:name}"
 
 _CHANGED, _UNCHANGED = b'{"changed":true}', b'{"changed":false}'
 
@@ -91,6 +98,7 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> F
         responses=DOCUMENTED,
     )
     app.router.route_class = PlainRoute
+    app.add_middleware(NamesInPaths)
     app.add_exception_handler(DeniedError, _deny)  # type: ignore[arg-type]  # It handles requests and WebSockets.
 
     async def refuse(request: Request, error: Exception) -> Response:
@@ -120,8 +128,8 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> F
     return app
 
 
-async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> Response:
-    """Take in an event and answer when it is durable, and with it whatever it repeats."""
+async def _record(runtime: Runtime, study: str, run: Run, event: Event, warning: str | None = None) -> Response:
+    """Take in an event and answer when it is durable, and with it whatever it repeats. warning: said in the answer."""
     check_run(runtime.tracker, study, run)
     if runtime.gpu is not None:
         runtime.gpu.check_not_of_engine(study, event)
@@ -131,6 +139,8 @@ async def _record(runtime: Runtime, study: str, run: Run, event: Event) -> Respo
         await runtime.written()
     except asyncio.CancelledError as error:
         raise PlatformError("the controller is being stopped", "send it again") from error
+    if warning is not None:
+        return AsciiResponse({"changed": changed, "warning": warning})
     return Response(_CHANGED if changed else _UNCHANGED, media_type="application/json")
 
 
@@ -148,7 +158,21 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
         if body.run is not None and run not in (None, body.run):
             raise InputError("run", run, f"{body.run}, as in the body, or none")
         registered = study_event(runtime.tracker, StudyRegistered(clock(), study), body.run or run, given)
-        return await _record(runtime, study, None, registered)
+        return await _record(runtime, study, None, registered, replaced_run(runtime.tracker, registered))
+
+    @app.put(MEMBER)
+    async def join_study(study: str, member: str, body: MemberBody | None = None, run: Run = None) -> Response:
+        """Say that a process takes part in a study, or still does: without its renewals it is taken for gone."""
+        body = body or MemberBody()
+        return await _record(runtime, study, run, MemberJoined(clock(), study, member, body.lease_s, body.host, body.pid))
+
+    @app.put(MEMBER + "/leave")
+    async def leave_study(study: str, member: str, body: EmptyBody | None = None, run: Run = None) -> Response:
+        """End what a process began in a study, which ends with the last of them."""
+        answer = await _record(runtime, study, run, MemberLeft(clock(), study, member))
+        if not runtime.tracker.study(study).members:
+            return await _record(runtime, study, run, StudyEnded(clock(), study, left=True))
+        return answer
 
     @app.put(STUDY + "/end")
     async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> Response:
@@ -167,17 +191,19 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_trials(app: FastAPI, runtime: Runtime) -> None:
-    clock = runtime.clock
+    clock, hosts = runtime.clock, HostNames(runtime.fabric)
 
     @app.put(TRIAL + "/progress")
     async def report_progress(study: str, trial: str, body: ProgressBody, run: Run = None) -> Response:
         """Report how far a trial is, and its loss."""
-        return await _record(runtime, study, run, Progressed(clock(), trial_key(study, trial), body.step, body.loss))
+        event = Progressed(clock(), trial_key(study, trial), body.step, body.loss)
+        return await _record(runtime, study, run, event, without_attempt(runtime.tracker, event.trial))
 
     @app.put(TRIAL)
     async def register_trial(study: str, trial: str, body: TrialBody | None = None, run: Run = None) -> Response:
         """Register a trial."""
-        return await _record(runtime, study, run, TrialRegistered(clock(), study, trial, body.budget if body else None))
+        body = body or TrialBody()
+        return await _record(runtime, study, run, TrialRegistered(clock(), study, trial, body.budget, body.member))
 
     @app.put(TRIAL + "/target")
     async def set_target(study: str, trial: str, body: TargetBody, run: Run = None) -> Response:
@@ -193,7 +219,7 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
     @app.put(ATTEMPT)
     async def start_attempt(study: str, trial: str, attempt: str, body: AttemptBody, run: Run = None) -> Response:
         """Say where a trial runs from now on, and what it sends."""
-        event = AttemptStarted(clock(), trial_key(study, trial), attempt, body.placement(), body.profile())
+        event = AttemptStarted(clock(), trial_key(study, trial), attempt, body.placement(hosts), body.profile(), step=body.step)
         return await _record(runtime, study, run, event)
 
     @app.put(ATTEMPT + "/end")
@@ -215,6 +241,7 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
     @app.put(WORKER)
     async def attach(study: str, trial: str, rank: Rank, body: AttachBody, run: Run = None) -> Response:
         """Say which process a worker is; its host's agent finds its connections."""
+        check_goes_on(runtime.tracker, study, run)
         return await _record(runtime, study, run, WorkerAttached(clock(), trial_key(study, trial), rank, body.process()))
 
     @app.put(WORKER + "/detach")
@@ -226,7 +253,8 @@ def _add_trials(app: FastAPI, runtime: Runtime) -> None:
     @app.put(TRIAL + "/status")
     async def end_trial(study: str, trial: str, body: StatusBody, run: Run = None) -> Response:
         """End a trial for good: finished, killed or failed."""
-        return await _record(runtime, study, run, TrialEnded(clock(), trial_key(study, trial), TrialStatus(body.status)))
+        event = TrialEnded(clock(), trial_key(study, trial), TrialStatus(body.status))
+        return await _record(runtime, study, run, event, never_ran(runtime.tracker, event))
 
 
 def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:

@@ -19,6 +19,7 @@ from beamer.studies.model import (
     Rung,
     Worker,
 )
+from controller.http.host_names import HostNames
 
 Count = Annotated[int, Strict(), Field(ge=0, le=MAX_STEPS)]  # "3" and true are no counts
 Bytes = Annotated[int, Strict(), Field(ge=0, le=MAX_SYNC_BYTES)]
@@ -61,10 +62,22 @@ class StudyBody(Body):
     barriers: bool | None = None
 
 
+class MemberBody(Body):
+    """A process that takes part in a study, from now on or still.
+
+    lease_s: it is taken for gone when nothing was heard of it for so long. host, pid: of it, for people to find it.
+    """
+
+    lease_s: float = 30.0
+    host: Annotated[str, Field(max_length=255)] = ""
+    pid: Annotated[int, Strict(), Field(ge=0, le=MAX_PID)] = 0
+
+
 class TrialBody(Body):
-    """A trial. budget: the step at which it is complete; missing: not known, or as it is."""
+    """A trial. budget: the step at which it is complete. member: that begins it. What is missing is not known, or as it is."""
 
     budget: Count | None = None
+    member: str | None = None
 
 
 class TargetBody(Body):
@@ -88,10 +101,21 @@ class WorkerBody(Body):
     role: Role = Role.WORKER
 
 
+class MachineBody(Body):
+    """The machine that sends a request. names: by which it calls itself. addresses: that it has."""
+
+    names: Annotated[list[str], Field(max_length=16)] = []
+    addresses: Annotated[list[str], Field(max_length=256)] = []
+
+
 class AttemptBody(Body):
     """Where a trial runs from now on, and what it does in a step; missing: not known.
 
-    sync_bytes: gradient bytes of one synchronisation. compute_s: seconds per step. overlap: in [0, 1].
+    workers: their hosts as the fabric names them, or by their addresses there. here: which of the names mean the machine that
+    sends this.
+
+    sync_bytes: gradient bytes of one synchronisation. compute_s: seconds per step. overlap: in [0, 1]. step: of the trial at
+    which the attempt begins, as the first report of progress says where it is missing.
     """
 
     workers: Annotated[list[WorkerBody], Field(fail_fast=True)]  # One of a million invalid workers is enough to report.
@@ -99,10 +123,16 @@ class AttemptBody(Body):
     collective: str = "ring"
     compute_s: float | None = None
     overlap: float = 0.0
+    step: Count | None = None
+    here: MachineBody | None = None
 
-    def placement(self) -> tuple[Worker, ...]:
-        """Return the workers as the model's."""
-        return tuple(Worker(w.rank, w.host, w.role) for w in self.workers)
+    def placement(self, hosts: HostNames) -> tuple[Worker, ...]:
+        """Return the workers as the model's. Raises `InputError` for a name of a machine that is none of `hosts`."""
+        here = self.here or MachineBody()
+        return tuple(
+            Worker(w.rank, hosts.find(w.host, here.names, here.addresses, f"workers[{i}].host"), w.role)
+            for i, w in enumerate(self.workers)
+        )
 
     def profile(self) -> Profile:
         """Return the traffic as the model's profile."""

@@ -147,6 +147,16 @@ def _study(runtime: Runtime, study: StudyRecord, unattached: Mapping[str, list[U
         "ended_s": study.ended_s,
         "makespan_s": study.makespan_s,
         "search_s": study.search_s,
+        "members": [
+            {
+                "name": member.name,
+                "host": member.host,
+                "pid": member.pid,
+                "joined_s": member.joined_s,
+                "heard_s": runtime.watch.members.heard_s(study.name, member.name),
+            }
+            for member in study.members.values()
+        ],
         "stages": (_stage(stage) for stage in tuple(study.stages.values())),
         "trials": (_trial(runtime, trial, unattached) for trial in tuple(study.trials.values())),
     }

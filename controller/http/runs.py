@@ -6,6 +6,7 @@ from typing import Any
 
 from beamer.errors import ConflictError, NotFoundError
 from beamer.studies.events import StudyRegistered
+from beamer.studies.model import StudyStatus
 from beamer.studies.records import StudyRecord
 from beamer.studies.tracker import Tracker
 
@@ -17,6 +18,16 @@ def check_run(tracker: Tracker, study: str, run: str | None) -> None:
     """
     if run is not None and find_run(tracker, study, run).run != tracker.study(study).run:
         raise ConflictError("run", run, f"{tracker.study(study).run}, the present run of {study}, which has replaced it")
+
+
+def check_goes_on(tracker: Tracker, study: str, run: str | None) -> None:
+    """Check that a request that names no run does not mean one that is over: a process may be ahead of its study's next run.
+
+    Raises `NotFoundError`, upon which a client tries again for a while.
+    """
+    known = tracker.study(study)
+    if run is None and known.status is StudyStatus.ENDED:
+        raise NotFoundError("run", study, f"a run that goes on: {known.run}, the last one of {study}, has ended")
 
 
 def find_run(tracker: Tracker, study: str, run: str | None) -> StudyRecord:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from beamer.errors import InputError, PlatformError
 from beamer.network.protocol import Workers
-from beamer.studies.events import AttemptEnded, Event, FellSilent, WorkerAttached
+from beamer.studies.events import AttemptEnded, Event, FellSilent, MemberJoined, MemberLeft, WorkerAttached
 from beamer.studies.tracker import Tracker
 from beamer.studies.wakes import Wakes
 from controller.event_loop.wake_timer import WakeTimer
 from controller.limited_log import LimitedLog
 from controller.liveness.leases import Leases, Unattached
+from controller.liveness.members import Members
 from controller.liveness.silence import Silence
 
 GRACE_S = 10.0  # an agent or a controller that is started again is back within about 2 s, and its clients' leases with it
@@ -60,7 +61,7 @@ class Watch:
         self._record = record
         self._clock = clock
         self._leases = leases
-        self._silence = Silence(options.silence_s, clock())
+        self._silence, self.members = Silence(options.silence_s, clock()), Members(clock())
         self._options = options
         self._alarm = WakeTimer(self._check, _PAUSE)
         self._log_limited = LimitedLog()
@@ -82,13 +83,15 @@ class Watch:
 
     def hear(self, event: Event) -> None:
         """Take in that somebody has said this, even if it is a repeat."""
-        self._silence.hear(event, self._clock())
+        now = self._clock()
+        self._silence.hear(event, now)
+        self.members.hear(event, now)
 
     def take_in(self, event: Event) -> None:
         """Take in an event that was applied."""
         self._leases.take_in(event, self._tracker)
         self._silence.take_in(event, self._tracker)
-        if Wakes.LEASES in event.wakes:
+        if Wakes.LEASES in event.wakes or isinstance(event, MemberJoined):
             self._alarm.within(_SOON_S)
 
     def report(self, agent: str, message: Workers) -> None:
@@ -107,6 +110,8 @@ class Watch:
         try:
             for event in self._leases.due(self._tracker, now):
                 self._take(event, refused)
+            for event in self.members.due(self._tracker, now, self._leases.held):
+                self._take(event, refused)
             for silence in self._silence.due(self._tracker, now, self._leases.held):
                 self._take(silence, refused)
         except PlatformError as error:
@@ -121,7 +126,7 @@ class Watch:
             what = {"trial": found.trial, "rank": found.rank, "agent": found.agent, "reason": found.reason}
             self._log_limited.warning("not attached", found.agent, found, **what)
         self._logged = unattached
-        for next_s in (self._leases.next_s, self._silence.next_s):
+        for next_s in (self._leases.next_s, self.members.next_s, self._silence.next_s):
             if next_s is not None:
                 self._alarm.within(max(next_s - now, _SOON_S))
 
@@ -148,6 +153,9 @@ class Watch:
                     reason=reason.value,
                     grace_s=self._options.grace_s,
                 )
+            case MemberLeft(study=study, member=member):
+                what_now = "a member of a study is gone: nothing was heard of it for its lease"
+                self._log_limited.warning(what_now, None, (study, member), study=study, member=member)
             case FellSilent(study=study, stage=stage, trial=trial):
                 what = {"trial": trial} if trial else {"stage": stage} if stage else {}
                 released = "its class" if trial else "its place in the order"

@@ -21,12 +21,14 @@ class FakeBeamer:
     """A controller that keeps what it receives, and of which runs that is.
 
     It answers as `answer` returns: a status and a body, by method and path, and says what `limits` holds. context: of a
-    controller at https.
+    controller at https. members: what is
+    said of the processes that take part; `received` is kept without that.
     """
 
     def __init__(self, port: int = 0, context: ssl.SSLContext | None = None) -> None:
         self.received: list[tuple[str, Any]] = []
         self.runs: list[str | None] = []
+        self.members: list[Any] = []
         self.connections = 0
         self.limits: dict[str, int] = {}
         self.answer: Callable[[str, str], tuple[int, Any]] = lambda method, path: (200, {})
@@ -44,8 +46,13 @@ class FakeBeamer:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 path, _, query = self.path.partition("?run=")
                 status, answer = fake.answer("PUT", path)
-                if status == 200:
-                    fake.received.append((path, json.loads(body) if body else None))
+                content = json.loads(body) if body else None
+                of_study, _, member = path.partition("/members/")
+                if status == 200 and member and not member.endswith("/leave"):
+                    fake.members.append(content)
+                elif status == 200:
+                    left = {name: value for name, value in content.items() if name != "member"} if content else content
+                    fake.received.append((f"{of_study}/members/M/leave" if member else path, left))
                     fake.runs.append(query or None)
                 self._respond(status, answer)
 

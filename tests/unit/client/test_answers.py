@@ -22,7 +22,7 @@ def path_of(request: bytes) -> bytes:
 
 
 def headed(status: str, content: bytes) -> bytes:
-    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(content), content)
+    return b"HTTP/1.1 %s\r\nBeamer-Protocol: 2\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(content), content)
 
 
 def drip(connection: socket.socket) -> None:

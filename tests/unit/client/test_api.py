@@ -70,7 +70,8 @@ def test_a_process_of_a_replaced_run_changes_nothing_and_is_told_so(tmp_path: Pa
     trial = beamer.runtime.tracker.trials["s/t"]
     assert (trial.status, trial.done) == (TrialStatus.RUNNING, 0)
     assert beamer.runtime.tracker.past_runs("s")[0].trials["t"].status is TrialStatus.KILLED
-    (told,) = refusals(caplog)
+    warned, told = refusals(caplog)
+    assert "it replaces and ends run old" in warned
     assert "run: got 'old', expected new, the present run of s" in told
 
 

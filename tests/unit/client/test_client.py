@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY
 
@@ -19,11 +20,14 @@ import pytest
 from beamer.client import RUN_VARIABLE, Client, lease, outbox, refusals
 from beamer.client.forking import RUNNING
 from beamer.client.transport import Answer, Transport
+from beamer.client.urls import controller_urls
 from beamer.errors import InputError
+from beamer.ports import HTTP_PORT
 from beamer.studies.model import Role, Rung, Worker
 from tests.support.fake_controller import PATIENCE_S, FakeBeamer, refusal, warnings
 
 TRIAL = "/v1/studies/s/trials/t"
+LEAVE = "/v1/studies/s/members/M/leave"
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +91,7 @@ def test_blocks_tell_a_search_in_order(beamer: FakeBeamer, client: Client) -> No
         (f"{TRIAL}/status", {"status": "finished"}),
         ("/v1/studies/s/stages/r/seal", None),
         ("/v1/studies/s", {"run": "one", "weight": 3.0, "barriers": False}),
-        ("/v1/studies/s/end", None),
+        (LEAVE, None),
     ]
     assert set(beamer.runs) == {"one"}
 
@@ -219,6 +223,46 @@ def test_a_worker_that_fails_lets_go_without_detaching(beamer: FakeBeamer, clien
     assert beamer.received == []
 
 
+@pytest.mark.parametrize(
+    ("url", "full"),
+    [
+        ("h:1", "http://h:1"),
+        ("h", f"http://h:{HTTP_PORT}"),
+        ("[::1]", f"http://[::1]:{HTTP_PORT}"),
+        ("h:1/beamer, http://i", "http://h:1/beamer http://i"),
+    ],
+)
+def test_a_url_without_a_scheme_is_understood(url: str, full: str) -> None:
+    assert " ".join(controller_urls(url)) == full
+
+
+def test_numbers_without_a_fraction_are_whole(beamer: FakeBeamer, client: Client) -> None:
+    trial = client.study("s").trial("t", budget=9.0)  # type: ignore[arg-type]
+    trial.start("h1", sync_bytes=1e8, step=2.0)  # type: ignore[arg-type]
+    trial.progress(torch_like(3.0), loss=torch_like(0.5))
+    trial.milestone(np.float64(5))  # type: ignore[arg-type]
+    assert client.flush(PATIENCE_S)
+    assert [body for _, body in beamer.received[1:]] == [
+        {"budget": 9},
+        {
+            "workers": [{"rank": 0, "host": "h1", "role": "worker"}],
+            "sync_bytes": 100_000_000,
+            "collective": "ring",
+            "compute_s": None,
+            "overlap": 0.0,
+            "step": 2,
+        },
+        {"step": 3, "loss": 0.5},
+        {"step": 5},
+    ]
+
+
+def test_names_that_tuners_make_are_escaped_for_the_wire(beamer: FakeBeamer, client: Client) -> None:
+    client.study("my study/50%").trial("lr=0.1,bs=32").finish()
+    assert client.flush(PATIENCE_S)
+    assert beamer.paths()[-1] == "/v1/studies/my%20study%2F50%25/trials/lr%3D0.1%2Cbs%3D32/status"
+
+
 def test_numbers_of_numpy_are_numbers(beamer: FakeBeamer, client: Client) -> None:
     steps, sync_bytes, compute_s, loss = (np.int64(3), np.int32(10), np.float32(0.5), np.float32(0.25))
     trial: Any = client.study("s").trial("t")
@@ -241,15 +285,20 @@ def test_a_loss_that_is_no_number_is_a_loss(beamer: FakeBeamer, client: Client, 
 def test_what_cannot_be_sent_is_logged_and_the_rest_is_sent(
     beamer: FakeBeamer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client.study("a/stages/b")
+    client.study("a\nb")
     client.study("endless", weight=float("nan"))
     client.study("odd", weight=object())  # type: ignore[arg-type]
-    client.trial("s", "t").start(["h1"], attempt="one/two")
+    client.trial("s", "t").start(["h1"], attempt=" one")
     client.study("s")
     assert client.flush(PATIENCE_S)
     assert beamer.paths() == ["/v1/studies/s"]
     logged = warnings(caplog)
-    assert [name in line for name, line in zip(("a/stages/b", "endless", "odd", "one/two"), logged, strict=True)] == [True] * 4
+    assert [name in line for name, line in zip(("a\nb", "endless", "odd", " one"), logged, strict=True)] == [True] * 4
+
+
+def torch_like(value: float) -> Any:
+    """Return what has a number as a tensor of PyTorch has it."""
+    return SimpleNamespace(item=lambda: value, __float__=None) if value.is_integer() else np.float32(value)
 
 
 class Several:
@@ -270,7 +319,6 @@ MISTAKES: dict[str, Callable[[Any], object]] = {
     "a stage's trial that is none": lambda client: client.study("s").stage("r").add(None, step=1),
     "a stage's trial that is a number": lambda client: client.study("s").stage("r").remove(3),
     "no workers": lambda client: client.trial("s", "t").start(workers=None),
-    "one worker by its host": lambda client: client.trial("s", "t").start(workers="h1"),
     "a number of workers": lambda client: client.trial("s", "t").start(workers=2),
     "an attempt whose name is a list": lambda client: client.trial("s", "t").start(["h1"], attempt=["one"]),
     "a rank that is a list": lambda client: client.trial("s", "t").attach([0], pid=5).__exit__(None, None, None),
@@ -295,7 +343,7 @@ def test_no_mistake_in_a_call_ends_the_trainer(
     assert beamer.paths()[-1] == "/v1/studies/next", "what comes later is sent"
 
 
-@pytest.mark.parametrize("workers", [None, "h1", 2])
+@pytest.mark.parametrize("workers", [None, 2])
 def test_workers_that_are_no_list_are_sent_as_they_are(beamer: FakeBeamer, client: Client, workers: Any) -> None:
     client.trial("s", "t").start(workers=workers, attempt="one")
     assert client.flush(PATIENCE_S)
@@ -387,6 +435,7 @@ def test_gives_up_on_a_trial_that_nobody_registers(
     client.study("other")
     assert client.flush(PATIENCE_S)
     asked.remove("/v1/studies/other")
+    asked = [path for path in asked if "/members/" not in path]
     assert asked == [f"{TRIAL}/workers/0"] * (1 + outbox.UNKNOWN_TRIES) + [f"{TRIAL}/status"]
     assert warnings(caplog) == ["Beamer refused s/t/workers/0: trial: got 't'"]
 
@@ -431,7 +480,7 @@ def test_says_once_that_beamer_is_away_and_tells_all_when_it_is_back(
     late = FakeBeamer(own_port)
     assert absent.flush(PATIENCE_S)
     late.stop()
-    assert late.paths() == ["/v1/studies/s", "/v1/studies/s/stages/r", "/v1/studies/s/stages/r/seal", "/v1/studies/s/end"]
+    assert late.paths() == ["/v1/studies/s", "/v1/studies/s/stages/r", "/v1/studies/s/stages/r/seal", LEAVE]
     assert [(r.name, r.levelno) for r in caplog.records] == [
         ("beamer.client", logging.WARNING),
         ("beamer.client", logging.INFO),
@@ -466,7 +515,7 @@ def test_closing_tells_how_much_was_lost(absent: Client, caplog: pytest.LogCaptu
     absent.study("b")
     absent.close(0.0)
     absent.close(0.0)
-    assert [logged for logged in warnings(caplog) if "2 requests" in logged]
+    assert [logged for logged in warnings(caplog) if "4 requests" in logged], "studies, and who is in them"
     absent.study("late")
     assert warnings(caplog)[-1] == "Beamer refused late: the client is closed"
 
@@ -528,7 +577,7 @@ def test_a_machine_out_of_threads_trains_on(
         patch.setattr(threading.Thread, "start", refuse)
         client.study("s")
         client.study("t")
-    assert ["can't start new thread" in logged for logged in warnings(caplog)] == [True]
+    assert ["can't start new thread" in logged for logged in warnings(caplog)] == [True, True], "of requests, of the membership"
     client.study("u")
     assert client.flush(PATIENCE_S)
 
@@ -547,7 +596,7 @@ def test_waiting_for_a_stage_ends_in_time(beamer: FakeBeamer, client: Client, ab
     assert not client.wait_stage("s/t", "r", PATIENCE_S)
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://host", "http://", "http://host:port"])
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port"])
 def test_refuses_a_url_that_cannot_be(url: str) -> None:
     with pytest.raises(InputError, match="url: got"):
         Client(url)

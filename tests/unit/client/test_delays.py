@@ -55,7 +55,7 @@ def search(client: Client, name: str) -> str:
         trial.start(["h1"])
         trial.attach(0, pid=5)
         trial.progress(3)
-    return f"/v1/studies/{name}/end"
+    return f"/v1/studies/{name}/members/M/leave"
 
 
 def test_a_refused_study_delays_no_good_job(
@@ -149,7 +149,7 @@ def test_what_is_remembered_of_refusals_is_bounded(
     for number in range(50):
         client.trial("s", f"t{number}").finish()
     assert client.flush(PATIENCE_S)
-    assert list(client._outbox._unknown) == [("s", None, f"t{number}") for number in range(45, 50)]
+    assert list(client._outbox._unknown) == [("s", None, f"t{number}", None) for number in range(45, 50)]
     assert len(warnings(caplog)) == 10
     assert all(len(logged) < 1000 for logged in warnings(caplog))
     client.close()

@@ -54,6 +54,6 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_a_changed_field_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    committed = json.loads(file_of("AttemptStarted").read_text())
+    committed = json.loads(file_of("AttemptStarted@2").read_text())
     committed["properties"]["by_host"]["type"] = "integer"
-    assert schema(STORED["AttemptStarted"][1]) != committed
+    assert schema(STORED["AttemptStarted@2"][1]) != committed

@@ -15,6 +15,7 @@ from beamer.studies.events import (
     AttemptStarted,
     Event,
     FellSilent,
+    MemberJoined,
     Progressed,
     StageRegistered,
     StageSealed,
@@ -145,8 +146,13 @@ def test_an_unknown_host_is_answered_with_the_nearest(tracker: Tracker) -> None:
         (StudyRegistered(9, "s", rungs=(Rung("r", -1, 1),)), "rungs[0].trials"),
         (StudyRegistered(9, "s", rungs=(Rung("r", 10**400, 1),)), "rungs[0].trials"),
         (StudyRegistered(9, "s", rungs=(Rung("r", 1, 0),)), "rungs[0].step"),
-        (StageRegistered(9, "vision", "rung 1"), "stage"),
-        (TrialRegistered(9, "vision", "a/b"), "trial"),
+        (StageRegistered(9, "vision", "rung\n1"), "stage"),
+        (TrialRegistered(9, "vision", ".."), "trial"),
+        (TrialRegistered(9, "vision", "u" * 121), "trial"),
+        (TrialRegistered(9, "vision", "/" * 41), "trial"),
+        (MemberJoined(9, "vision", "", 30.0), "member"),
+        (MemberJoined(9, "vision", "m", math.nan), "lease_s"),
+        (AttemptStarted(9, TRIAL, "second", WORKERS, step=-1), "step"),
         (TrialRegistered(9, "vision", "u", 0), "budget"),
         (TargetSet(9, TRIAL, 0), "step"),
         (TargetSet(9, TRIAL, MAX_STEPS + 1), "step"),
@@ -202,8 +208,10 @@ def test_an_unknown_trial_is_answered_with_the_nearest(tracker: Tracker) -> None
 
 
 def test_progress_only_goes_forward_and_past_any_target(tracker: Tracker) -> None:
-    assert take(tracker, Progressed(5, TRIAL, 0), Progressed(5, TRIAL, 3)) == [False, True]
-    assert take(tracker, Progressed(6, TRIAL, 3), Progressed(6, TRIAL, 2)) == [False, False]
+    assert take(tracker, Progressed(5, TRIAL, 0), Progressed(5, TRIAL, 0)) == [True, False], "the attempt began there"
+    assert take(tracker, Progressed(5, TRIAL, 3), Progressed(6, TRIAL, 3)) == [True, False]
+    with pytest.raises(ConflictError, match="step: got 2, expected at least 3, which its attempt has come to"):
+        tracker.check(Progressed(6, TRIAL, 2))
     assert take(tracker, Progressed(7, TRIAL, 30)) == [True], "30 steps where 5 were waited for"
     assert tracker.trials[TRIAL].done == 30
 

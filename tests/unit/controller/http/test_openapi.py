@@ -21,7 +21,7 @@ from tests.support.tiers import long
 
 FABRIC = star(3)
 EXAMPLES = [4, *long(25)]  # of each operation, of each kind
-NAMES = {"study": "s", "stage": "r", "trial": "t", "attempt": "a", "rank": 0}
+NAMES = {"study": "s", "stage": "r", "trial": "t", "attempt": "a", "rank": 0, "member": "m"}
 REGISTERED = (
     ("/v1/studies/s", {}),
     ("/v1/studies/s/stages/r", {}),

@@ -1,0 +1,89 @@
+"""A process's membership in a study: while it lasts, the controller knows that somebody looks after the search.
+
+A process that registers a study joins it, and a thread renews the membership until the process leaves the study, ends, or has
+dropped its client. A process that is killed renews nothing: what it began is then left out of account.
+
+    membership = Membership(outbox, Address("resnet", "run1"))
+    membership.leave()
+"""
+
+import os
+import socket
+import threading
+import uuid
+import weakref
+from dataclasses import replace
+from functools import lru_cache
+
+from beamer.client.forking import RUNNING
+from beamer.client.outbox import Outbox
+from beamer.client.request import Address, PutRequest
+
+LEASE_S = 30.0  # A process that is heard of this long after the last time has not been away.
+RENEWALS = 3  # so many times in that time
+MEMBERS_SINCE = 2
+"""The version of the protocol that knows members."""
+
+
+@lru_cache(maxsize=1)
+def _name_of_process(pid: int) -> str:
+    return f"{pid}-{uuid.uuid4().hex[:12]}"
+
+
+class Membership:
+    """Keeps this process a member of a run of a study. outbox: that is closed, or dropped by all others, renews nothing."""
+
+    def __init__(self, outbox: Outbox, study: Address) -> None:
+        self._pid = os.getpid()
+        self._address = replace(study, member=_name_of_process(self._pid))
+        self._outbox = weakref.ref(outbox)
+        self._left = threading.Event()
+        self._answered = True
+        weakref.finalize(outbox, self._left.set)
+        self._renew()
+        try:
+            threading.Thread(target=self._keep, name="beamer-member", daemon=True).start()
+        except RuntimeError as error:  # No thread can be started.
+            outbox.warn_once("no thread can be started, so that this process seems to be gone after %g s: %s", LEASE_S, error)
+
+    @property
+    def name(self) -> str | None:
+        """What tells this process from other members; None in a forked child, which is none."""
+        return self._address.member if os.getpid() == self._pid else None
+
+    def end(self) -> None:
+        """Renew the membership no more."""
+        self._left.set()
+
+    def leave(self) -> None:
+        """End the membership, and with it the trials that this process began; the last member's end is the study's.
+
+        A controller that knows no members is told that the study has ended. A forked child leaves nothing.
+        """
+        outbox = self._outbox()
+        if self.name is None or outbox is None or self._left.is_set():
+            return
+        self.end()
+        instead = PutRequest(replace(self._address, member=None), ("end",))
+        outbox.put(PutRequest(self._address, ("leave",), since=MEMBERS_SINCE, instead=instead))
+
+    def _keep(self) -> None:
+        with RUNNING.inside():
+            while not self._wait():
+                self._renew()
+
+    def _wait(self) -> bool:
+        with RUNNING.outside():
+            return self._left.wait(LEASE_S / RENEWALS)
+
+    def _renew(self) -> None:
+        outbox = self._outbox()
+        if outbox is None or outbox.is_closed:
+            self._left.set()
+        elif self._answered:
+            self._answered = False
+            body = {"lease_s": LEASE_S, "host": socket.gethostname(), "pid": self._pid}
+            outbox.put(PutRequest(self._address, body=body, then=self._take_answer, since=MEMBERS_SINCE))
+
+    def _take_answer(self) -> None:
+        self._answered = True

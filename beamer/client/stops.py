@@ -1,0 +1,20 @@
+"""Exceptions by which a tuner or a trainer ends a trial that has not failed, told by name, without importing any."""
+
+STOPS = frozenset(
+    {
+        ("optuna", "TrialPruned"),
+        ("ray", "TaskCancelledError"),
+        ("lightning", "SIGTERMException"),
+        ("lightning", "_TunerExitException"),
+        ("pytorch_lightning", "SIGTERMException"),
+        ("pytorch_lightning", "_TunerExitException"),
+    }
+)
+"""The package that a class comes from, and its name; subclasses count, too."""
+
+
+def is_stop(error: BaseException) -> bool:
+    """Say whether an exception stops a trial instead of failing it: one of `STOPS`, or an interruption such as Ctrl-C."""
+    if not isinstance(error, Exception):
+        return True
+    return any((cls.__module__.partition(".")[0], cls.__qualname__) in STOPS for cls in type(error).__mro__)

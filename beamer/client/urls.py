@@ -1,0 +1,19 @@
+"""How the URL of a controller is written: in full, or as HOST or HOST:PORT."""
+
+import re
+
+from beamer.ports import HTTP_PORT
+
+_SHORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/:@]+)(?P<port>:\d+)?(?P<path>/.*)?")
+
+
+def controller_urls(text: str) -> list[str]:
+    """Return the URLs of controllers, which commas separate. One without a scheme is at http."""
+    return [_in_full(one.strip()) for one in text.split(",")]
+
+
+def _in_full(url: str) -> str:
+    short = _SHORT.fullmatch(url)
+    if short is None:
+        return url
+    return f"http://{short['host']}{short['port'] or f':{HTTP_PORT}'}{short['path'] or ''}"
