@@ -426,7 +426,7 @@ class GpuLedger(Ledger):
         """Return the attempt of a trial on what a decision grants it."""
         grant = decision.grants[key]
         workers, traffic = workers_on(grant, decision.devices[key]), traffic_on(self._jobs[key], grant)
-        return AttemptStarted(at_s, key, f"gpus-{decision.generation}", workers, traffic, by_host=True)
+        return AttemptStarted(at_s, key, f"gpus-{decision.generation}", workers, traffic, by_host=True, may_go_back=False)
 
     def _allocate(self, event: Allocated) -> None:
         """Give every job what a decision grants, and take from the others what they had."""

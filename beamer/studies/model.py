@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from beamer.errors import InputError
 
@@ -92,6 +93,7 @@ def trial_key(study: str, trial: str) -> str:
     return f"{escape_name(study)}/{escape_name(trial)}"
 
 
+@lru_cache(maxsize=2**16)  # It is asked of every running trial at every decision.
 def split_key(key: str) -> tuple[str, str]:
     """Return the study and the trial that `trial_key` joined."""
     study, trial = key.split("/")

@@ -265,7 +265,7 @@ def test_health_is_open_and_so_is_nothing_else(controller: Served) -> None:
     assert AGENT not in routes
     for path, methods in routes.items():
         for method in methods if path != HEALTH else ():
-            asked = path.format(study="mnist", stage="a", trial="a", attempt="a", rank=0)
+            asked = path.format(study="mnist", stage="a", trial="a", attempt="a", rank=0, member="m")
             for body in (None, {}, "{"):
                 assert ask(controller, method.upper(), asked, None, body).status_code == 401, (method, path)
             assert ask(controller, method.upper(), asked.replace("/0", "/nonsense"), None).status_code == 401, (method, path)
