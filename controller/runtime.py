@@ -16,6 +16,7 @@ import structlog
 from beamer.errors import shortened
 from beamer.log_limit import LogLimit
 from beamer.network.events import seen_connections
+from beamer.network.explanation import Basis
 from beamer.network.plan import Plan
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Workers
 from beamer.studies.events import Event, StudyRegistered
@@ -87,6 +88,11 @@ class Runtime:
     def plan(self) -> Plan:
         """The plan in force."""
         return self._planner.plan
+
+    @property
+    def basis(self) -> Basis | None:
+        """What the last decision was made from, None before the first."""
+        return self._planner.basis
 
     @property
     def quarantine(self) -> Quarantine:

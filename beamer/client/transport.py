@@ -64,7 +64,8 @@ class Transport:
     """Send requests to the controller at `url`, each aborted after `timeout_s` seconds. Raises `InputError` for a bad URL.
 
     headers: sent with each. ca: the file of the certificates that sign the controller's; None: those that the system trusts.
-    known: addresses of its host that were found before. May be used by several threads; a forked child makes one of its own.
+    known: addresses of its host that were found before. max_answer_bytes: a larger answer is not read. May be used by several
+    threads; a forked child makes one of its own.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Transport:
         headers: Iterable[tuple[str, str]] = (),
         ca: str | None = None,
         known: tuple[SocketAddress, ...] = (),
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         try:
             parsed = urlsplit(url)
@@ -88,6 +90,7 @@ class Transport:
         if parsed.scheme not in _PORTS or not host:
             raise InputError("url", url, _EXAMPLE)
         self._timeout_s = timeout_s
+        self._max_answer_bytes = max_answer_bytes
         self._origin = (parsed.scheme.encode(), host, port)
         self._resolver = Resolver(host.decode(), _PORTS[parsed.scheme] if port is None else port, known)
         named = f"[{host.decode()}]" if b":" in host else host.decode()
@@ -119,8 +122,8 @@ class Transport:
                 read = bytearray()
                 for part in response.iter_stream():
                     read += part
-                    if len(read) > MAX_ANSWER_BYTES:
-                        raise ConnectionError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+                    if len(read) > self._max_answer_bytes:
+                        raise ConnectionError(f"an answer of more than {self._max_answer_bytes} bytes")
                 stream = response.extensions.get("network_stream")
                 if isinstance(stream, _Stream):
                     stream.end_answer(len(read))

@@ -28,7 +28,7 @@ def decide(policy: NetworkPolicy[S], queues: int, mode: PlanMode | None = None) 
         check_order(snapshot, order)
         if policy.orders:
             order = waited_for_first(order, snapshot)
-        return state, Plan(queues, MappingProxyType(carried_out.plan(order, snapshot, queues))), wake_at
+        return state, Plan(queues, MappingProxyType(carried_out.plan(order, snapshot, queues)), order), wake_at
 
     return decision
 

@@ -7,8 +7,12 @@ traffic has its own queue with a guaranteed share. A plan is plain data: simulat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from beamer.errors import InputError
+
+if TYPE_CHECKING:
+    from beamer.network.policy import Order
 
 QUEUES = 8  # HTB knows priorities 0 to 7.
 # Managed classes leave this share of a port's rate, or they would starve what is not registered, logins and controllers too.
@@ -35,7 +39,11 @@ class JobPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """The treatment of every running job. Two equal plans need no change in the network."""
+    """The treatment of every running job. Two equal plans need no change in the network.
+
+    order: that it was made from, for those who ask why; no part of the treatment.
+    """
 
     queues: int = QUEUES
     jobs: Mapping[str, JobPlan] = field(default_factory=lambda: MappingProxyType({}))
+    order: "Order" = field(default=(), compare=False, repr=False)

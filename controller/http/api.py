@@ -60,6 +60,7 @@ from controller.http.metrics import exposition
 from controller.http.names_in_paths import NamesInPaths
 from controller.http.paced_answers import answer
 from controller.http.plain_route import PlainRoute
+from controller.http.responses import ListedTrials
 from controller.http.runs import check_goes_on, check_run, study_event
 from controller.http.warnings import never_ran, replaced_run, without_attempt
 from controller.identity.credentials import NO_CREDENTIALS, Credentials
@@ -79,6 +80,7 @@ _CHANGED, _UNCHANGED = b'{"changed":true}', b'{"changed":false}'
 JsonObject = dict[str, Any]
 Run = str | None
 """The run of the study that is meant, from the query `?run=`; None: the present one."""
+Listed = ListedTrials | None
 Rank = Annotated[int, Path(ge=0, le=MAX_RANK)]
 
 
@@ -261,14 +263,18 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
     turns = TimeSlices()
 
     @app.get(STUDIES)
-    async def studies(claims: Claims = authorization) -> Response:
-        """Return every study that the token may read."""
-        return await answer({"studies": responses.studies_responses(runtime, claims.covers)}, turns)
+    async def studies(claims: Claims = authorization, trials: Listed = None) -> Response:
+        """Return every study that the token may read.
+
+        trials: which of their trials are listed: all unless it says otherwise. `trial_counts` counts all of them by status.
+        """
+        found = responses.studies_responses(runtime, claims.covers, trials or ListedTrials.ALL)
+        return await answer({"studies": found}, turns)
 
     @app.get(STUDY)
-    async def study(study: str, run: Run = None) -> Response:
-        """Return a study with its stages and trials."""
-        return await answer(responses.study_response(runtime, study, run), turns)
+    async def study(study: str, run: Run = None, trials: Listed = None) -> Response:
+        """Return a study with its stages and trials. trials: as of all studies."""
+        return await answer(responses.study_response(runtime, study, run, trials or ListedTrials.ALL), turns)
 
     @app.get(STUDY + "/hosts")
     async def hosts(study: str) -> Response:
@@ -282,12 +288,25 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
 
     @app.get(TRIAL)
     async def trial(study: str, trial: str, run: Run = None) -> Response:
-        """Return a trial with its attempts."""
+        """Return a trial with its attempts, `estimates` of its traffic and where they come from, and `decision`.
+
+        `decision` says why a running trial has its class, from what the last decision was made of; it is null of a trial that
+        this was not about. `place`: of the trial among all `jobs` in the order of `policy`, from 1. `tier`, `tiers`,
+        `tier_jobs`: the group that the policy serves together, and how many jobs are in it. `stage`: that waits for the trial,
+        `stage_jobs` how many of its trials run, `slowest` the one that would take longest alone. `remaining_steps`, `step_s`,
+        `left_s`: what the trial has left, and what it takes with the fabric to itself. `bottleneck`: the link from `src` to
+        `dst` that it needs longest, for `left_bytes` in `left_s`; `jobs_ahead` are the jobs there whose class goes first, for
+        `ahead_s`, and `jobs_beside` the others of its class.
+        """
         return await answer(responses.trial_response(runtime, study, run, trial), turns)
 
     @app.get("/v1/plan")
     async def plan() -> Response:
-        """Return the plan in force: the class of each job, its cap, and where the plan is installed."""
+        """Return the plan in force: the class of each job, its cap, and where the plan is installed.
+
+        `connected` names the switches and agents that are. `owned_by_agents` has the hosts and switches whose queues each agent
+        is to make.
+        """
         return await answer(responses.plan_response(runtime), turns)
 
     @app.get("/v1/gpus")

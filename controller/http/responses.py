@@ -4,12 +4,16 @@ What a study may have many of comes in iterators, worked out as the answer is se
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 from beamer.errors import NotFoundError
 from beamer.measures import quantile
-from beamer.studies.model import TrialStatus
+from beamer.network.explanation import explain
+from beamer.studies.model import TrialStatus, split_key
 from beamer.studies.records import AttemptRecord, StageRecord, StudyRecord, TrialRecord
 from controller.http.paced_answers import Entries
 from controller.http.runs import find_run
@@ -18,17 +22,25 @@ from controller.openflow.reports import PairCount
 from controller.runtime import Runtime
 
 
-def studies_responses(runtime: Runtime, shown: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+class ListedTrials(StrEnum):
+    """Which of its trials the answer about a study lists."""
+
+    ALL = "all"
+    RUNNING = "running"
+    NONE = "none"
+
+
+def studies_responses(runtime: Runtime, shown: Callable[[str], bool], listed: ListedTrials) -> Iterator[dict[str, Any]]:
     """Yield the present run of every study that is shown, by name, in order of registration, with its stages and trials."""
-    unattached = _by_trial(runtime)
+    found = _Found.of(runtime)
     for study in tuple(runtime.tracker.studies.values()):
         if shown(study.name):
-            yield _study(runtime, study, unattached)
+            yield _study(runtime, study, found, listed)
 
 
-def study_response(runtime: Runtime, study: str, run: str | None) -> dict[str, Any]:
+def study_response(runtime: Runtime, study: str, run: str | None, listed: ListedTrials) -> dict[str, Any]:
     """Return a run of a study, present (None) or past. Raises `NotFoundError`."""
-    return _study(runtime, find_run(runtime.tracker, study, run), _by_trial(runtime))
+    return _study(runtime, find_run(runtime.tracker, study, run), _Found.of(runtime), listed)
 
 
 def stage_response(runtime: Runtime, study: str, run: str | None, stage: str) -> dict[str, Any]:
@@ -40,12 +52,19 @@ def stage_response(runtime: Runtime, study: str, run: str | None, stage: str) ->
 
 
 def trial_response(runtime: Runtime, study: str, run: str | None, trial: str) -> dict[str, Any]:
-    """Return a trial of a run of a study, with what is learnt of it, which studies leave out. Raises `NotFoundError`."""
+    """Return a trial of a run of a study, with what is learnt of it and why it has its class, which studies leave out.
+
+    Raises `NotFoundError`.
+    """
     found = find_run(runtime.tracker, study, run)
     if trial not in found.trials:
         raise NotFoundError("trial", trial, f"a trial of run {found.run} of {study}")
     record = found.trials[trial]
-    return {**_trial(runtime, record, _by_trial(runtime)), "estimates": runtime.estimates.figures(record)}
+    return {
+        **_trial(runtime, record, _Found.of(runtime)),
+        "estimates": runtime.estimates.figures(record),
+        "decision": _decision(runtime, record),
+    }
 
 
 def hosts_response(runtime: Runtime) -> dict[str, Any]:
@@ -67,7 +86,12 @@ def gpus_response(runtime: Runtime) -> dict[str, Any]:
 
 def plan_response(runtime: Runtime) -> dict[str, Any]:
     """Return the plan in force, what it leaves out and why, and which generation of it runs where (0: not known)."""
-    installation = runtime.installation
+    installation, fabric = runtime.installation, runtime.fabric
+    owned: dict[str, list[str]] = {name: [] for name in sorted(fabric.agents)}
+    nodes = [(one.name, one.agent) for one in fabric.hosts] + [(one.name, one.agent) for one in fabric.switches]
+    for node, agent in nodes:
+        if agent is not None:
+            owned[agent].append(node)
     return {
         "policy": runtime.policy,
         "generation": installation.generation,
@@ -76,6 +100,8 @@ def plan_response(runtime: Runtime) -> dict[str, Any]:
         "quarantined": dict(runtime.quarantine.reasons),
         "installed": {"switches": dict(installation.switches), "agents": dict(installation.agents)},
         "installed_everywhere": installation.everywhere,
+        "connected": {"switches": installation.connected_switches, "agents": sorted(runtime.agents.connected)},
+        "owned_by_agents": owned,
     }
 
 
@@ -126,15 +152,34 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def _by_trial(runtime: Runtime) -> dict[str, list[Unattached]]:
-    """Return what is not attached by trial."""
-    found: dict[str, list[Unattached]] = {}
-    for unattached in runtime.watch.unattached():
-        found.setdefault(unattached.trial, []).append(unattached)
-    return found
+@dataclass(frozen=True)
+class _Found:
+    """What is known of running trials beside their records, by trial.
+
+    unattached: workers whose processes are not found. sent: the bytes that agents have counted, and when, on average.
+    """
+
+    unattached: Mapping[str, list[Unattached]]
+    sent: Mapping[str, tuple[int, float]]
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> "_Found":
+        unattached: dict[str, list[Unattached]] = {}
+        for one in runtime.watch.unattached():
+            unattached.setdefault(one.trial, []).append(one)
+        counted: dict[str, list[tuple[int, float]]] = {}
+        for counters in runtime.agents.counters.values():
+            for worker in counters.workers:
+                counted.setdefault(worker.job, []).append((worker.sent_bytes, counters.at_s))
+        sent = {key: (sum(n for n, _ in of), sum(at_s for _, at_s in of) / len(of)) for key, of in counted.items()}
+        return cls(unattached, sent)
 
 
-def _study(runtime: Runtime, study: StudyRecord, unattached: Mapping[str, list[Unattached]]) -> dict[str, Any]:
+def _study(runtime: Runtime, study: StudyRecord, known: _Found, listed: ListedTrials) -> dict[str, Any]:
+    trials = tuple(study.trials.values())
+    shown = () if listed is ListedTrials.NONE else trials
+    if listed is ListedTrials.RUNNING:
+        shown = tuple(trial for trial in trials if trial.status is TrialStatus.RUNNING)
     return {
         "name": study.name,
         "run": study.run,
@@ -157,8 +202,9 @@ def _study(runtime: Runtime, study: StudyRecord, unattached: Mapping[str, list[U
             }
             for member in study.members.values()
         ],
+        "trial_counts": dict(Counter(trial.status for trial in trials)),
         "stages": (_stage(stage) for stage in tuple(study.stages.values())),
-        "trials": (_trial(runtime, trial, unattached) for trial in tuple(study.trials.values())),
+        "trials": (_trial(runtime, trial, known) for trial in shown),
     }
 
 
@@ -175,11 +221,12 @@ def _stage(stage: StageRecord) -> dict[str, Any]:
     }
 
 
-def _trial(runtime: Runtime, trial: TrialRecord, unattached: Mapping[str, list[Unattached]]) -> dict[str, Any]:
+def _trial(runtime: Runtime, trial: TrialRecord, known: _Found) -> dict[str, Any]:
     # A past run's trial may have the name of one that runs.
     runs = trial.status is TrialStatus.RUNNING
     planned = runtime.plan.jobs.get(trial.key) if runs else None
     attempt = trial.attempt
+    sent_bytes, counted_s = known.sent.get(trial.key, (None, None)) if runs else (None, None)
     return {
         "key": trial.key,
         "name": trial.name,
@@ -202,12 +249,26 @@ def _trial(runtime: Runtime, trial: TrialRecord, unattached: Mapping[str, list[U
         "attempts": (_attempt(attempt) for attempt in tuple(trial.attempts.values())),
         "class": planned.klass if planned else None,
         "quarantined": runtime.quarantine.reasons.get(trial.key) if runs else None,
+        "sent_bytes": sent_bytes,
+        "counted_s": counted_s,
         "plane": runtime.fabric.plane_of(attempt.seq) if attempt and runs else None,
         "unattached": [
             {"rank": found.rank, "agent": found.agent, "reason": found.reason}
-            for found in (unattached.get(trial.key, ()) if runs else ())
+            for found in (known.unattached.get(trial.key, ()) if runs else ())
         ],
     }
+
+
+def _decision(runtime: Runtime, trial: TrialRecord) -> dict[str, Any] | None:
+    """Return why a trial has its class, None of one that the last decision was not about."""
+    attempt, basis = trial.attempt, runtime.basis
+    # A past run's trial may have the name of one that runs.
+    if basis is None or attempt is None or trial.status is not TrialStatus.RUNNING:
+        return None
+    found = explain(runtime.fabric, basis, trial.key, attempt.started_s)
+    if found is None:
+        return None
+    return {"policy": runtime.policy, **asdict(found), "slowest": split_key(found.slowest)[1]}
 
 
 def _attempt(attempt: AttemptRecord) -> dict[str, Any]:

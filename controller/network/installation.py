@@ -55,6 +55,11 @@ class Installation:
         return {name: element.installed for name, element in self._agents.items()}
 
     @property
+    def connected_switches(self) -> Sequence[str]:
+        """The names of the switches that are connected."""
+        return [name for name, element in self._switches.items() if element.connected]
+
+    @property
     def plan_ms(self) -> Sequence[float]:
         """Milliseconds from each stage event that changed the network to the change being installed everywhere."""
         return tuple(self._plan_ms)

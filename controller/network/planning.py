@@ -15,6 +15,7 @@ from beamer.decision.core import DecisionCore, seeded
 from beamer.errors import PlatformError
 from beamer.network.decide import check_plan, decide
 from beamer.network.events import PlanChanged, Planned
+from beamer.network.explanation import Basis
 from beamer.network.ledger import NetworkLedger
 from beamer.network.plan import Plan
 from beamer.network.running import RunningJobs
@@ -61,6 +62,7 @@ class Planner:
     ) -> None:
         policy, last = settings.policy, known.network.decision
         self.plan = plan_in_force(last, settings.queues)
+        self.basis: Basis | None = None  # Of the last decision that was installed, none before the first.
         self.quarantine = Quarantine(self._propose, known.tracker, known.network.profiles)
         self._network = known.network
         self._tracker = known.tracker
@@ -116,6 +118,7 @@ class Planner:
             made = await self.quarantine.propose()
             if await self._install(made) and not made.proposal.failed:
                 del self._caused_at_s[: made.events]
+                self.basis = made.basis
         for decided in awaited:
             if not decided.done():  # A future is done if its caller has given up waiting.
                 decided.set_result(None)
@@ -150,9 +153,17 @@ class Planner:
         now, last = self._clock(), self._network.decision
 
         def propose() -> Decided:
-            proposal = self._core.propose(view.snapshot, self.plan, now, generation)
+            told: list[Snapshot] = []
+
+            def snapshot() -> Snapshot:
+                told.append(view.snapshot())
+                return told[0]
+
+            proposal = self._core.propose(snapshot, self.plan, now, generation)
             attempts = view.jobs.attempts if view.jobs is not None and not proposal.failed else {}
-            return Decided(proposal, running - without, attempts, events, self._state_difference(last, proposal.plain_state))
+            basis = Basis(told[0], proposal.content, now) if told and not proposal.failed else None
+            state = self._state_difference(last, proposal.plain_state)
+            return Decided(proposal, running - without, attempts, events, state, basis)
 
         made = await self._thread.do(propose)
         if view.jobs is not None:

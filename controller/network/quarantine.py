@@ -13,6 +13,7 @@ from typing import Any
 from beamer.decision.core import Proposal
 from beamer.errors import shortened
 from beamer.network.estimates import ProfileEstimates
+from beamer.network.explanation import Basis
 from beamer.network.plan import Plan
 from beamer.studies.records import TrialRecord
 from beamer.studies.tracker import Tracker
@@ -29,7 +30,8 @@ class Decided:
     """A decision, or a failure to make one.
 
     asked: the jobs that it is about. attempts: the same by job as their starts, where there is one. events: that call for a
-    decision, as many as it knows of. state: how what the policy remembers differs from what was journaled last.
+    decision, as many as it knows of. state: how what the policy remembers differs from what was journaled last. basis: what the
+    policy was told and how it ordered it, None where it failed or was not asked.
     """
 
     proposal: Proposal[Any, Plan]
@@ -37,6 +39,7 @@ class Decided:
     attempts: Mapping[str, float] = field(default_factory=dict)
     events: int = 0
     state: Any = None
+    basis: Basis | None = None
 
 
 Search = Generator[frozenset[str], bool, frozenset[str] | None]
