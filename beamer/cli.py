@@ -24,6 +24,41 @@ COMMANDS = {
         "gpu",
         "Run a search of real training processes under a GPU policy.",
     ),
+    "status": Command(
+        "beamer.inspect.status_command:status",
+        "inspect",
+        "Show whether the controller leads, what is not installed and by name, and what runs.",
+    ),
+    "top": Command(
+        "beamer.inspect.top_command:top",
+        "inspect",
+        "Show the running trials: class, progress, loss, hosts and what they send.",
+    ),
+    "study ls": Command(
+        "beamer.inspect.studies:ls",
+        "inspect",
+        "List the present run of every study that the token may read.",
+    ),
+    "study show": Command(
+        "beamer.inspect.studies:show",
+        "inspect",
+        "Show a study: its stages and who is missing in them, its trials, and its past runs.",
+    ),
+    "study watch": Command(
+        "beamer.inspect.watch_command:watch",
+        "inspect",
+        "Follow a study until it ends: a line for each stage and trial that changes.",
+    ),
+    "study end": Command(
+        "beamer.inspect.end_command:end",
+        "inspect",
+        "End a study: its trials that have not ended count as killed, and its stages are not waited for any more.",
+    ),
+    "trial show": Command(
+        "beamer.inspect.trial_command:show",
+        "inspect",
+        "Show a trial: attempts, workers and their processes, targets, and why it has its class.",
+    ),
     "emulate": Command(
         "topologies.emulation.command:emulate",
         "emulation",

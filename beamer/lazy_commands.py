@@ -1,7 +1,8 @@
 """Command lines whose commands are imported when they run: without the packages it needs, a command says what to install.
 
 The base install has no library for command lines, so this module and the modules of the command lines need none: a program is
-a table of commands, or one command, and typer parses a command's arguments.
+a table of commands, or one command, and typer parses a command's arguments. A command of two words belongs to the group that
+its first word names: `study ls` and `study end` are listed by `study --help`.
 """
 
 import errno
@@ -52,7 +53,7 @@ class Command:
             from beamer.option_errors import CheckedCommand
 
             called = getattr(import_module(module), function)
-        COMPILATION.announce(lambda: print(f"{_last_word(name)}: {NOTICE}", file=sys.stderr, flush=True))
+        COMPILATION.announce(lambda: print(f"{_typed(name)}: {NOTICE}", file=sys.stderr, flush=True))
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         app.command(cls=CheckedCommand, epilog=epilog)(called)
         app(list(arguments), prog_name=name)
@@ -85,27 +86,38 @@ def needs(name: str, extra: str) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if not package or package in PACKAGES:
             raise
-        missing = f"{_last_word(name)} needs packages that are not installed ({package})"
+        missing = f"{_typed(name)} needs packages that are not installed ({package})"
         raise PlatformError(missing, f"install them: {install_command(extra)}") from error
 
 
 def run_commands(program: str, about: str, commands: Mapping[str, Command]) -> None:
     """Run the command that the process's arguments name, and end the process."""
     with errors_as_exit_codes(program):
-        match sys.argv[1:]:
-            case []:
-                print(_help(program, about, commands), file=sys.stderr)
-                sys.exit(2)
-            case ["--help", *_]:
-                print(_help(program, about, commands))
-            case ["--version", *_]:
-                print_version(program)
-            case [name, *_] if name.startswith("-"):
-                raise InputError("option", name, "--help, --version or a command")
-            case [name, *_] if name not in commands:
-                raise InputError("command", name, nearest(name, commands))
-            case [name, *arguments]:
-                commands[name].run(f"{program} {name}", arguments)
+        _dispatch(program, about, commands, sys.argv[1:])
+
+
+def _dispatch(
+    program: str, about: str, commands: Mapping[str, Command], arguments: Sequence[str], group: str = ""
+) -> None:  # fmt: skip
+    """Run the command that the arguments name. group: that the commands are of, if they are of one."""
+    typed = f"{program} {group}".rstrip()
+    match arguments:
+        case []:
+            print(_help(typed, about, commands), file=sys.stderr)
+            sys.exit(2)
+        case ["--help", *_]:
+            print(_help(typed, about, commands))
+        case ["--version", *_]:
+            print_version(program)
+        case [name, *_] if name.startswith("-"):
+            raise InputError("option", name, "--help, --version or a command")
+        case [name, *rest] if name in commands:
+            commands[name].run(f"{typed} {name}", rest)
+        case [name, *rest]:
+            inner = {word.partition(" ")[2]: command for word, command in commands.items() if word.startswith(f"{name} ")}
+            if not inner:
+                raise InputError("command", name, nearest(name, {word.partition(" ")[0] for word in commands}))
+            _dispatch(program, "", inner, rest, name)
 
 
 def run_command(program: str, command: Command) -> None:
@@ -157,6 +169,12 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _typed(name: str) -> str:
+    """Return a command as its user names it: without the program that it is of, where it is one of several."""
+    words = name.removeprefix("python -m ").split(" ")
+    return " ".join(words[1:] or words)
+
+
 def _last_word(text: str) -> str:
     return text.rpartition(" ")[2]
 
@@ -171,8 +189,7 @@ def _help(program: str, about: str, commands: Mapping[str, Command]) -> str:
             f"Usage: {program} COMMAND [OPTIONS]",
             f"       {program} --help | --version",
             "",
-            about,
-            "",
+            *([about, ""] if about else []),
             f"Commands, and the extra that installs what each needs ({install_command('EXTRA')}):",
             *listed,
             "",
