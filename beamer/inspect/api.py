@@ -7,16 +7,16 @@ Where several controllers are named, the one that leads is asked.
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any
 
 from beamer.client.client import URL, URL_VARIABLE
 from beamer.client.controllers import NOT_LEADING, Controllers
 from beamer.client.credentials import CA_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, authorization, check_exposure
 from beamer.client.transport import Answer, Transport
 from beamer.errors import BeamerError, ConflictError, InputError, NotFoundError, PlatformError, UnansweredError
-
-T = TypeVar("T")
 
 REQUEST_S = 30.0  # The answer about ten thousand trials takes some seconds.
 MAX_ANSWER_BYTES = 1 << 28  # A hundred thousand trials with several attempts each, of which no other limit is known.
@@ -40,11 +40,12 @@ class ControllerState:
     health: Mapping[str, Any] | None = None
 
 
-class ControllerApi:
+class ControllerApi(AbstractContextManager["ControllerApi"]):
     """The API of the controller that leads among those at `url`, None: at `BEAMER_URL`, or the one on this machine.
 
     Every call raises `UnansweredError` where none answers that leads, `PlatformError` where the token does not allow it, and
-    what the controller refuses as the `InputError` that it is. Raises `InputError` for an invalid URL, token or file.
+    what the controller refuses as the `InputError` that it is. Leaving its block closes its connections. Raises `InputError`
+    for an invalid URL, token or file.
     """
 
     def __init__(self, url: str | None = None, timeout_s: float = REQUEST_S) -> None:
@@ -58,6 +59,9 @@ class ControllerApi:
             one, timeout_s, headers, authority, max_answer_bytes=MAX_ANSWER_BYTES
         )
         self._controllers = Controllers(self.urls, lambda one, _known: self._connect(one))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._controllers.close()
 
     @property
     def named(self) -> str:

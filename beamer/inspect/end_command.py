@@ -1,7 +1,8 @@
 """`beamer study end`: ends a search whose tuner cannot, after saying what that means."""
 
 import sys
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +14,7 @@ from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
 from beamer.inspect.text import console, counts, few, print_json, shown
 from beamer.studies.model import TrialStatus
 
+Json = Mapping[str, Any]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -23,26 +25,35 @@ def end(
 
     Beamer stops no process of theirs, unless an engine of its own runs them. May be repeated.
     """
-    api = ControllerApi(url)
-    found = api.get(Address(study, run).path())
-    left = [trial["name"] for trial in found["trials"] if not TrialStatus(trial["status"]).is_finished]
-    named = f"study {shown(found['name'])}, run {shown(found['run'])}"
-    out = console()
-    if not summary.is_over(found) and not yes:
-        if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise InputError("--yes", None, f"--yes where nobody can be asked, to end {named} with {len(left)} trials")
-        out.print(f"{named}: {counts(summary.trial_counts(found))}")
-        out.print(f"{len(left)} trials will count as killed{': ' + few(left) if left else ''}; their processes are not stopped")
-        if not typer.confirm("End it?"):
-            out.print("nothing was changed")
-            raise typer.Exit(1)
-    changed = False
-    if not summary.is_over(found):
-        # The run that was shown is ended, not one that has replaced it since.
-        changed = api.put(Address(study, found["run"]).path("end"))["changed"]
+    with ControllerApi(url) as api:
+        found = api.get(Address(study, run).path())
+        left = [trial["name"] for trial in found["trials"] if not TrialStatus(trial["status"]).is_finished]
+        named = f"study {shown(found['name'])}, run {shown(found['run'])}"
+        if not summary.is_over(found) and not yes:
+            _ask(found, named, left, as_json)
+        changed = False
+        if not summary.is_over(found):
+            # The run that was shown is ended, not one that has replaced it since.
+            changed = api.put(Address(study, found["run"]).path("end"))["changed"]
     if as_json:
         print_json({"study": found["name"], "run": found["run"], "changed": changed, "killed": left if changed else []})
     elif changed:
-        out.print(f"{named} has ended; {len(left)} trials count as killed{': ' + few(left) if left else ''}")
+        console().print(f"{named} has ended; {len(left)} trials count as killed{_listed(left)}")
     else:
-        out.print(f"{named} had ended before: nothing was changed")
+        console().print(f"{named} had ended before: nothing was changed")
+
+
+def _ask(found: Json, named: str, left: Sequence[str], as_json: bool) -> None:
+    """Say what is about to happen, and end the process unless the user agrees. Raises `InputError` where nobody can."""
+    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError("--yes", None, f"--yes where nobody can be asked, to end {named} with {len(left)} trials")
+    out = console()
+    out.print(f"{named}: {counts(summary.trial_counts(found))}")
+    out.print(f"{len(left)} trials will count as killed{_listed(left)}; their processes are not stopped")
+    if not typer.confirm("End it?"):
+        out.print("nothing was changed")
+        raise typer.Exit(1)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f": {few(names)}" if names else ""

@@ -25,15 +25,16 @@ def status(url: UrlOption = None, as_json: JsonFlag = False) -> None:
 
     Ends with 1 where something is wrong that the controller knows of, and with 2 where no controller answers that leads.
     """
-    api = ControllerApi(url)
-    states = list(api.states())
-    health = next((state.health for state in states if state.health is not None), None)
-    if health is None:
-        if as_json:
-            print_json({"controllers": _controllers(states), "healthy": False, "problems": ["no controller leads"]})
-        why = "; ".join(f"{state.url}: {state.detail}" for state in states)
-        raise UnansweredError(f"no controller leads ({why})", "start one with beamer-controller, or name another with --url")
-    found = _found(api, states, health)
+    with ControllerApi(url) as api:
+        states = list(api.states())
+        health = next((state.health for state in states if state.health is not None), None)
+        if health is None:
+            if as_json:
+                print_json({"controllers": _controllers(states), "healthy": False, "problems": ["no controller leads"]})
+            why = "; ".join(f"{state.url}: {state.detail}" for state in states)
+            remedy = "start one with beamer-controller, or name another with --url"
+            raise UnansweredError(f"no controller leads ({why})", remedy)
+        found = _found(api, states, health)
     if as_json:
         print_json(found)
     else:
@@ -91,8 +92,7 @@ def _problems(states: Sequence[ControllerState], health: Json, plan: Json | None
             yield f"the controller at {state.url} does not answer: {state.detail}"
     if health["status"] != "ok":
         yield f"the journal cannot be written: {health['journal']['failure']}"
-    for one in missing:
-        yield _in_words(one)
+    yield from _in_words(missing)
     if plan is not None:
         for key, reason in plan["quarantined"].items():
             yield f"{key} has no class, as no decision can be made with it: {reason}"
@@ -103,12 +103,21 @@ def _problems(states: Sequence[ControllerState], health: Json, plan: Json | None
             yield f"{of['expected'] - of[done]} of {of['expected']} {kinds} are not {done}"
 
 
-def _in_words(one: Json) -> str:
-    queues = f": it is to make the queues of {few(one['queues_of'])}" if one.get("queues_of") else ""
-    if one["state"] == "behind":
-        has = f"has generation {one['generation']} of the plan" if one["generation"] else "has not acknowledged a plan yet"
-        return f"{one['kind']} {one['name']} {has}{queues}"
-    return f"{one['kind']} {one['name']} is not connected{queues}"
+def _in_words(missing: Sequence[Json]) -> Iterator[str]:
+    """Yield what is not installed: in one sentence all switches, and all agents, that lack it for the same reason."""
+    for kind, kinds in (("switch", "switches"), ("agent", "agents")):
+        for state in ("not connected", "behind"):
+            found = [one for one in missing if (one["kind"], one["state"]) == (kind, state)]
+            if not found:
+                continue
+            named = ", ".join(f"{one['name']}{_generation(one)}" for one in found)
+            owned = [node for one in found for node in one.get("queues_of", ()) if node != one["name"]]
+            queues = f"; with them the queues of {', '.join(owned)}" if owned else ""
+            yield f"{kind if len(found) == 1 else kinds} {state}: {named}{queues}"
+
+
+def _generation(one: Json) -> str:
+    return f" (generation {one['generation'] or 'not known'})" if one["state"] == "behind" else ""
 
 
 def _gpus(gpus: Json) -> dict[str, Any]:

@@ -25,7 +25,8 @@ Everything = Annotated[bool, typer.Option("--all", help=f"List every trial, not 
 
 def ls(url: UrlOption = None, as_json: JsonFlag = False) -> None:
     """List the present run of every study that the token may read."""
-    studies = [summary.summary(study) for study in ControllerApi(url).get("/v1/studies?trials=none")["studies"]]
+    with ControllerApi(url) as api:
+        studies = [summary.summary(study) for study in api.get("/v1/studies?trials=none")["studies"]]
     out = console()
     if as_json:
         print_json({"studies": studies})
@@ -54,7 +55,8 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show a study: its stages and who is missing in them, its trials, and its past runs."""
-    found = ControllerApi(url).get(Address(study, run).path())
+    with ControllerApi(url) as api:
+        found = api.get(Address(study, run).path())
     if as_json:
         print_json(found)
     else:

@@ -1,12 +1,12 @@
 """`beamer top`: the trials that run, as a table that follows them."""
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -31,28 +31,28 @@ def top(
     Follows them until it is interrupted; where the output is no terminal, or with --json, one look is printed. Rates are what
     agents count of their workers' connections to other hosts.
     """
-    api, out = ControllerApi(url), console()
-    frame = _Frame(api, study)
-    if as_json:
+    out = console()
+    with ControllerApi(url) as api:
+        frame = _Frame(api, study)
         frame.look()
-        print_json({"trials": frame.trials, "counts": frame.counts})
-        return
-    if not out.is_terminal:
-        frame.look()
-        out.print(frame.table(None))
-        return
-    frame.look()
-    try:
-        with Live(console=out, auto_refresh=False, screen=True) as live:
-            while True:
-                live.update(frame.table(out.height), refresh=True)
-                time.sleep(interval_s)
-                try:
-                    frame.look()
-                except UnansweredError as error:
-                    frame.note = str(error)
-    except KeyboardInterrupt:
-        sys.exit(0)  # This is how it is left.
+        if as_json:
+            print_json({"trials": frame.trials, "counts": frame.counts})
+        elif out.is_terminal:
+            with suppress(KeyboardInterrupt):  # This is how it is left.
+                _follow(frame, out, interval_s)
+        else:
+            out.print(frame.table(None))
+
+
+def _follow(frame: "_Frame", out: Console, interval_s: float) -> None:
+    with Live(console=out, auto_refresh=False, screen=True) as live:
+        while True:
+            live.update(frame.table(out.height), refresh=True)
+            time.sleep(interval_s)
+            try:
+                frame.look()
+            except UnansweredError as error:
+                frame.note = str(error)
 
 
 class _Frame:

@@ -30,7 +30,8 @@ def show(
     study: StudyArgument, trial: TrialArgument, run: RunOption = None, url: UrlOption = None, as_json: JsonFlag = False
 ) -> None:
     """Show a trial: attempts, workers and their processes, targets, and why it has its class."""
-    found = ControllerApi(url).get(Address(study, run, trial=trial).path())
+    with ControllerApi(url) as api:
+        found = api.get(Address(study, run, trial=trial).path())
     if as_json:
         print_json(found)
     else:

@@ -1,5 +1,6 @@
 """`beamer study watch`: a line for whatever changes in a study, until it ends."""
 
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -28,9 +29,15 @@ def watch(
     Of a study with more than 1000 trials, stages and how many trials have each status are followed, not single trials. Goes on
     while the controller is away.
     """
-    api, out = ControllerApi(url), console()
-    before: dict[str, Any] | None = None
-    is_away = False
+    try:
+        with ControllerApi(url) as api:
+            _follow(api, study, run, interval_s, as_json)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def _follow(api: ControllerApi, study: str, run: str | None, interval_s: float, as_json: bool) -> None:
+    out, before, is_away = console(), None, False
     while True:
         try:
             found = _look(api, study, run, before)
@@ -41,12 +48,10 @@ def watch(
                 print(f"watch: {error}; still trying", file=sys.stderr, flush=True)
             is_away = True
         else:
-            is_away = False
-            run = found["run"]
+            is_away, run = False, found["run"]
             for change in _changes(before, found):
-                line = {"at_s": round(time.time(), 3), "study": found["name"], "run": run, **change}
                 if as_json:
-                    print_json(line, indent=None)
+                    print_json({"at_s": round(time.time(), 3), "study": found["name"], "run": run, **change}, indent=None)
                 else:
                     out.print(f"{time.strftime('%H:%M:%S')}  {_in_words(change)}", soft_wrap=True)
             if summary.is_over(found):

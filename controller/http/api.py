@@ -54,6 +54,7 @@ from controller.http.bodies import (
     TargetBody,
     TrialBody,
 )
+from controller.http.documentation import OPENAPI, add_documentation
 from controller.http.errors import DOCUMENTED, AsciiResponse, DocumentedAPI, refusal, refused_input
 from controller.http.host_names import HostNames
 from controller.http.metrics import exposition
@@ -93,8 +94,9 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> F
         title="Beamer",
         summary="Trials and stages in, classes out",
         description=f"Every answer says in its header `{HEADER}` which version of the protocol the controller speaks.",
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
+        openapi_url=OPENAPI,
         redirect_slashes=False,  # Redirects would go to whatever a request's Host says, before anybody has asked for a token.
         dependencies=[authorization],
         responses=DOCUMENTED,
@@ -115,6 +117,7 @@ def create_app(runtime: Runtime, credentials: Credentials = NO_CREDENTIALS) -> F
     app.add_exception_handler(InputError, refuse)
     app.add_exception_handler(PlatformError, _unavailable)
     app.add_exception_handler(HTTPException, _unserved)
+    add_documentation(app)
     _add_trials(app, runtime)  # The most frequent paths come first, as paths are tried in this order.
     _add_studies(app, runtime)
     _add_reads(app, runtime, authorization)

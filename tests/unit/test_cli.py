@@ -315,6 +315,24 @@ def test_what_is_no_command_is_named(arguments: list[str], line: str) -> None:
     _refused(_beamer(*arguments), line)
 
 
+def test_a_group_of_commands_has_its_own_help_and_refusals() -> None:
+    shown = _beamer("study", "--help")
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("Usage: beamer study COMMAND [OPTIONS]\n")
+    assert re.findall(r"^  (\w+) +\[inspect\]", shown.stdout, re.MULTILINE) == ["ls", "show", "watch", "end"]
+    none = _beamer("study")
+    assert (none.returncode, none.stdout, none.stderr) == (2, "", shown.stdout)
+    _refused(_beamer("study", "shw"), "beamer: command: got 'shw', expected one of end, ls, show, watch (did you mean 'show'?)")
+    _refused(_beamer("study", "-x"), "beamer: option: got '-x'")
+    _refused(_beamer("stdy", "ls"), "beamer: command: got 'stdy'", "(did you mean 'study'?)")
+    assert _beamer("study", "--version").stdout == _beamer("--version").stdout
+
+
+def test_a_command_of_a_group_names_itself_and_the_extra_that_it_lacks() -> None:
+    with pytest.raises(PlatformError, match=r"^study ls needs packages .*\[inspect\]"):
+        Command("tests_of_commands_absent.module:function", "inspect").run("beamer study ls", [])
+
+
 def test_no_command_at_all_shows_the_help_and_fails() -> None:
     done = _beamer()
     assert (done.returncode, done.stdout) == (2, "")
