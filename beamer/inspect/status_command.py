@@ -11,7 +11,7 @@ from beamer.errors import UnansweredError
 from beamer.inspect import summary
 from beamer.inspect.api import FOLLOWS, LEADS, ControllerApi, ControllerState
 from beamer.inspect.options import JsonFlag, UrlOption
-from beamer.inspect.text import ago, console, counts, facts, few, print_json, shown, table
+from beamer.inspect.text import Rows, ago, console, counts, facts, few, print_json, shown
 from beamer.studies.model import StudyStatus
 
 SETTLE_S = 1.0  # A plan that was made a moment ago is installed within this time, unless something is wrong.
@@ -152,10 +152,12 @@ def _print(out: Console, found: Json) -> None:
     ]
     facts(out, rows)
     if present:
-        listed = table("study", "status", "since", "trials", "stages", right=("since",), wrapped=("trials", "stages"))
+        listed = Rows(
+            "study", "status", "since", "trials", "stages", right=("since",), names=("study",), wrapped=("trials", "stages")
+        )
         for study in present[:MOST_STUDIES]:
             stages = summary.stages_in_words(study)
-            listed.add_row(shown(study["name"]), study["status"], ago(study["registered_s"]), counts(study["trials"]), stages)
+            listed.add(shown(study["name"]), study["status"], ago(study["registered_s"]), counts(study["trials"]), stages)
         out.print()
         out.print(listed)
     if len(present) > MOST_STUDIES:

@@ -10,7 +10,7 @@ from beamer.client.request import Address
 from beamer.inspect import summary
 from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
-from beamer.inspect.text import ago, console, counts, facts, few, loss, print_json, seconds, shown, table
+from beamer.inspect.text import Rows, ago, console, counts, facts, few, loss, print_json, seconds, shown
 
 MOST_TRIALS = 50
 MOST_MISSING = 8
@@ -34,9 +34,10 @@ def ls(url: UrlOption = None, as_json: JsonFlag = False) -> None:
     if not studies:
         out.print("no study is registered")
         return
-    rows = table("study", "run", "status", "since", "trials", "stages", right=("since",), wrapped=("trials", "stages"))
+    names, words = ("study", "run"), ("trials", "stages")
+    rows = Rows(*names, "status", "since", *words, right=("since",), names=names, wrapped=words)
     for study in studies:
-        rows.add_row(
+        rows.add(
             shown(study["name"]),
             shown(study["run"]),
             study["status"],
@@ -90,9 +91,9 @@ def _print_members(out: Console, members: Sequence[Json]) -> None:
     if not members:
         facts(out, [("members", "none: no process holds the study")])
         return
-    rows = table("member", "host", "joined", "last heard", right=("joined", "last heard"))
+    rows = Rows("member", "host", "joined", "last heard", right=("joined", "last heard"), names=("member", "host"))
     for one in members:
-        rows.add_row(shown(one["name"]), shown(one.get("host")), f"{ago(one['joined_s'])} ago", f"{ago(one['heard_s'])} ago")
+        rows.add(shown(one["name"]), shown(one.get("host")), f"{ago(one['joined_s'])} ago", f"{ago(one['heard_s'])} ago")
     out.print()
     out.print(rows)
 
@@ -101,13 +102,13 @@ def _print_stages(out: Console, stages: Sequence[Json]) -> None:
     if not stages:
         return
     figures = ("there", "to step", "time")
-    rows = table("stage", "status", *figures, "missing", right=figures, wrapped=("missing",))
+    rows = Rows("stage", "status", *figures, "missing", right=figures, names=("stage",), wrapped=("missing",))
     for stage in stages:
         steps = sorted({*stage["targets"].values()})
         to_step = "-" if not steps else f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
         time_s = ago(stage["registered_s"]) if stage["sct_s"] is None else seconds(stage["sct_s"])
         missing = few(stage["missing"], MOST_MISSING) or "-"
-        rows.add_row(shown(stage["name"]), stage["status"], summary.reached(stage), to_step, time_s, missing)
+        rows.add(shown(stage["name"]), stage["status"], summary.reached(stage), to_step, time_s, missing)
     out.print()
     out.print(rows)
 
@@ -116,11 +117,13 @@ def _print_trials(out: Console, trials: Sequence[Json], everything: bool) -> Non
     if not trials:
         return
     figures = ("class", "steps", "loss")
-    rows = table("trial", "status", *figures, "waits for", "hosts", right=figures, wrapped=("hosts",))
+    names = ("trial", "waits for")
+    rows = Rows("trial", "status", *figures, "waits for", "hosts", right=figures, names=names, wrapped=("hosts",))
+    )
     listed = sorted(trials, key=lambda trial: _ORDER.get(trial["status"], len(_ORDER)))
     for trial in listed if everything else listed[:MOST_TRIALS]:
         target = summary.target_of(trial)
-        rows.add_row(
+        rows.add(
             shown(trial["name"]),
             trial["status"],
             shown(trial["class"]),

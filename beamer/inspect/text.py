@@ -10,12 +10,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from beamer.studies.model import TrialStatus
 
 FILE_COLUMNS = 200  # Where no terminal says how wide it is: lines of a file are cut nowhere near what anybody reads.
+LEAST = 8  # Cells that a column of names keeps.
+GAP = 2  # Cells between two columns.
 _UNITS = ("", "k", "M", "G", "T", "P")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
@@ -98,18 +101,58 @@ def facts(out: Console, rows: Iterable[tuple[str, str | None]]) -> None:
     out.print(grid)
 
 
-def table(*columns: str, right: Iterable[str] = (), wrapped: Iterable[str] = ()) -> Table:
-    """Return a table without lines. right: columns of figures. wrapped: those that take several lines where they must.
+class Rows:
+    """A table whose columns fit the terminal: where it is narrow, those of names become narrower, and figures stay whole.
 
-    The others end in an ellipsis where the terminal is too narrow for them.
+    right: columns of figures. names: columns that are cut in the middle. wrapped: those that take several lines.
     """
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for column in columns:
-        is_wrapped = column in wrapped
-        made.add_column(
-            column,
-            justify="right" if column in right else "left",
-            no_wrap=not is_wrapped,
-            overflow="fold" if is_wrapped else "ellipsis",
-        )
-    return made
+
+    def __init__(
+        self, *columns: str, right: Iterable[str] = (), names: Iterable[str] = (), wrapped: Iterable[str] = ()
+    ) -> None:
+        self._columns = columns
+        self._right, self._names, self._wrapped = tuple(right), tuple(names), tuple(wrapped)
+        self._rows: list[tuple[str, ...]] = []
+
+    def add(self, *cells: str) -> None:
+        """Add a row."""
+        self._rows.append(cells)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+        widths = self._widths(options.max_width)
+        for column, width in zip(self._columns, widths, strict=True):
+            is_wrapped = column in self._wrapped
+            made.add_column(
+                column,
+                justify="right" if column in self._right else "left",
+                no_wrap=not is_wrapped,
+                overflow="fold" if is_wrapped else "ellipsis",
+                width=width,
+            )
+        for row in self._rows:
+            cells = zip(self._columns, row, widths, strict=True)
+            made.add_row(*(_cut(cell, width) if column in self._names else cell for column, cell, width in cells))
+        yield made
+
+    def _widths(self, most: int) -> list[int]:
+        widths = [max(map(cell_len, cells)) for cells in zip(self._columns, *self._rows, strict=True)]
+        narrowed = [i for i, name in enumerate(self._columns) if name in (*self._names, *self._wrapped)]
+        over = sum(widths) + GAP * (len(widths) - 1) - most
+        while over > 0 and narrowed:
+            widest = max(narrowed, key=lambda i: widths[i])
+            if widths[widest] <= LEAST:
+                break
+            widths[widest] -= 1
+            over -= 1
+        return widths
+
+
+def _cut(text: str, width: int) -> str:
+    """Return a text of at most so many cells: of a longer one its beginning and its end."""
+    kept = len(text)
+    cut = text
+    while cell_len(cut) > width and kept > 1:
+        kept -= 1
+        cut = f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
+    return cut

@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from beamer.errors import UnansweredError
 from beamer.inspect import summary
 from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, UrlOption
-from beamer.inspect.text import console, counts, loss, print_json, quantity, shown, table
+from beamer.inspect.text import Rows, console, counts, loss, print_json, quantity, shown
 from beamer.studies.model import TrialStatus
 
 LINES_AROUND = 6  # Of the table: a title, its head, what is left out, and a line that stays empty.
@@ -102,14 +101,14 @@ class _Frame:
     def table(self, height: int | None) -> Group:
         """Return what is shown. height: of the terminal in lines, None for all rows."""
         most = len(self.trials) if height is None else max(height - LINES_AROUND, 1)
-        title = f"{time.strftime('%H:%M:%S')}  {shown(self._api.named)}  trials: {counts(self.counts)}"
-        parts: list[Text | Table] = [Text(title, no_wrap=True, overflow="ellipsis")]
+        title = f"{time.strftime('%H:%M:%S')}  trials: {counts(self.counts)}  at {shown(self._api.named)}"
+        parts: list[Text | Rows] = [Text(title, no_wrap=True, overflow="ellipsis")]
         if self.note:
             parts.append(Text(self.note, no_wrap=True, overflow="ellipsis"))
         figures = ("class", "steps", "loss", "rate", "sent")
-        rows = table("study", "trial", *figures, "hosts", right=figures)
+        rows = Rows("study", "trial", *figures, "hosts", right=figures, names=("study", "trial", "hosts"))
         for row in self.trials[:most]:
-            rows.add_row(
+            rows.add(
                 shown(row["study"]),
                 shown(row["trial"]),
                 shown(row["class"]),

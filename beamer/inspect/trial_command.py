@@ -5,13 +5,12 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from beamer.client.request import Address
 from beamer.inspect import summary
 from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
-from beamer.inspect.text import ago, console, facts, loss, print_json, quantity, seconds, shown, table
+from beamer.inspect.text import Rows, ago, console, facts, loss, print_json, quantity, seconds, shown
 from beamer.studies.model import TrialStatus
 
 MOST_ATTEMPTS = 10
@@ -100,50 +99,50 @@ def _link_in_words(link: Json | None) -> Iterator[tuple[str, str]]:
     yield "goes first", f"{first}; {beside} {'other is' if beside == 1 else 'others are'} of its own class"
 
 
-def _targets(trial: Json) -> Table | None:
+def _targets(trial: Json) -> Rows | None:
     if not trial["targets"]:
         return None
-    rows = table("target", "stage", "set", "reached", right=("target", "set"))
+    rows = Rows("target", "stage", "set", "reached", right=("target", "set"), names=("stage",))
     for target in trial["targets"][-MOST_ATTEMPTS:]:
         reached = "not yet" if target["reached_s"] is None else f"after {seconds(target['time_s'])}"
-        rows.add_row(f"step {target['step']}", shown(target["stage"]), f"{ago(target['set_s'])} ago", reached)
+        rows.add(f"step {target['step']}", shown(target["stage"]), f"{ago(target['set_s'])} ago", reached)
     return rows
 
 
-def _attempts(attempts: Sequence[Json]) -> Table | None:
+def _attempts(attempts: Sequence[Json]) -> Rows | None:
     if not attempts:
         return None
-    rows = table("attempt", "began", "ran for", "ended", "hosts", right=("began", "ran for"))
+    rows = Rows("attempt", "began", "ran for", "ended", "hosts", right=("began", "ran for"), names=("attempt", "hosts"))
     for attempt in attempts[-MOST_ATTEMPTS:]:
         began, ran = f"{ago(attempt['started_s'])} ago", ago(attempt["started_s"], attempt["ended_s"])
         hosts = summary.hosts_of({"attempts": [attempt]})
-        rows.add_row(shown(attempt["name"]), began, ran, shown(attempt["reason"] or "runs"), hosts)
+        rows.add(shown(attempt["name"]), began, ran, shown(attempt["reason"] or "runs"), hosts)
     return rows
 
 
-def _workers(trial: Json) -> Table | None:
+def _workers(trial: Json) -> Rows | None:
     attempt = summary.last_attempt(trial)
     if attempt is None:
         return None
     lacking = {one["rank"]: one for one in trial["unattached"]}
-    rows = table("rank", "host", "role", "process", right=("rank",), wrapped=("process",))
+    rows = Rows("rank", "host", "role", "process", right=("rank",), names=("host",), wrapped=("process",))
     for worker in attempt["workers"][:MOST_WORKERS]:
         process = worker["process"]
         known = "not attached" if process is None else f"{process['pid']}{', leased' if process['leased'] else ''}"
         if one := lacking.get(worker["rank"]):
             known += f"; agent {shown(one['agent'])}: {shown(one['reason'])}"
-        rows.add_row(str(worker["rank"]), shown(worker["host"]), shown(worker["role"]), known)
+        rows.add(str(worker["rank"]), shown(worker["host"]), shown(worker["role"]), known)
     more = len(attempt["workers"]) - MOST_WORKERS
     if more > 0:
-        rows.add_row("...", f"{more} more", "", "")
+        rows.add("...", f"{more} more", "", "")
     return rows
 
 
-def _estimates(estimates: Json | None) -> Table | None:
+def _estimates(estimates: Json | None) -> Rows | None:
     if estimates is None:
         return None
-    rows = table("estimate", "used", "from", "declared", right=("used", "declared"))
+    rows = Rows("estimate", "used", "from", "declared", right=("used", "declared"), names=("estimate",))
     for name, label, form in _ESTIMATES:
         one = estimates[name]
-        rows.add_row(label, form(one["value"]), shown(one["source"]), form(one["declared"]))
+        rows.add(label, form(one["value"]), shown(one["source"]), form(one["declared"]))
     return rows
