@@ -119,7 +119,6 @@ def _print_trials(out: Console, trials: Sequence[Json], everything: bool) -> Non
     figures = ("class", "steps", "loss")
     names = ("trial", "waits for")
     rows = Rows("trial", "status", *figures, "waits for", "hosts", right=figures, names=names, wrapped=("hosts",))
-    )
     listed = sorted(trials, key=lambda trial: _ORDER.get(trial["status"], len(_ORDER)))
     for trial in listed if everything else listed[:MOST_TRIALS]:
         target = summary.target_of(trial)

@@ -35,6 +35,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "digits": ["topologies.emulation.digits_training"],
     "emulation": ["topologies", "controller", "hostagent"],
     "gpu": ["beamer.schedule", "beamer.gpu", "beamer.engines.local", "beamer.engines.simulated", "beamer.studies"],
+    "inspect": ["beamer.inspect", "beamer.client"],
     "identity": ["controller.commands.certificates", "controller.commands.token"],
     "parquet": ["beamer.report"],
     "postgresql": ["controller", "beamer.studies"],
@@ -82,7 +83,7 @@ with Client() as client:
     client.study("s").trial("t").progress("far")  # type: ignore[arg-type]
 """
 COMMANDS: Mapping[tuple[str, ...], Command] = {
-    **{("beamer", name): command for name, command in beamer.cli.COMMANDS.items()},
+    **{("beamer", *name.split()): command for name, command in beamer.cli.COMMANDS.items()},
     ("beamer-controller",): controller.cli.SERVE,
     ("beamer-hostagent",): hostagent.cli.SERVE,
 }
@@ -128,7 +129,7 @@ def test_its_commands_run_and_others_name_theirs(environment: Environment, tmp_p
         if command.extra in included(environment.extra):
             assert (code, err) == (0, ""), out
         elif code or environment.extra is None:  # The packages of another extra may suffice for the help.
-            line = rf"{program}: {name[0] if name else program} needs packages that are not installed \(\w+\); install them: "
+            line = rf"{program}: {' '.join(name) or program} needs packages that are not installed \(\w+\); install them: "
             assert code == 2
             assert re.fullmatch(line + re.escape(f"pip install '{DISTRIBUTION}[{command.extra}]'") + "\n", err)
             assert out == ""

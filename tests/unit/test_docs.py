@@ -23,6 +23,7 @@ MAX_WORDS = {
     "docs/architecture.md": 2500,
     "docs/extending.md": 1500,
     "docs/faq.md": 1000,
+    "docs/see-and-end.md": 600,
     "docs/tuners/command.md": 2500,
     "docs/tuners/ray-tune.md": 1800,
     "docs/tuners/python.md": 1800,
