@@ -7,7 +7,7 @@ BeamerError
 |   +-- NewerError     what a newer Beamer wrote; it is not damaged, and nothing of it may be removed
 +-- PlatformError      the machine lacks something: root, Open vSwitch, a kernel module (exit code 2)
 |   +-- TakenError     another process has what only one can have: a journal
-|   +-- UnansweredError no controller answers, or none of them leads
+|   +-- NoControllerError  no controller answers, or none of them leads
 |   +-- SilentError    a database does not answer: who leads by it cannot know whether it still does
 +-- EmulationError     an emulated run broke off: names the step and what was found (exit code 1)
 +-- EngineError        an engine could not do what it was asked for a job: names both and what it saw (exit code 1)
@@ -76,7 +76,7 @@ class SilentError(PlatformError):
     """A database that cannot be reached, or does not answer in time."""
 
 
-class UnansweredError(PlatformError):
+class NoControllerError(PlatformError):
     """No controller answers where one was asked, or none of them leads."""
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from beamer.network.policies import network_policy
+from beamer.progress import work
 from beamer.workloads.scenario import Scenario, load
 from controller.warm_up import warm_up
 from eval.committed import FOLDER, Committed
@@ -230,7 +231,8 @@ def repeated(config: PacketsConfig, scenario: Scenario, console: Console) -> Pac
     for repetition in range(1, config.repetitions + 1):
         for policy in POLICIES:
             for _ in range(MAX_RUNS):
-                run = captured(scenario, policy)
+                with work(f"{repetition} of {config.repetitions}: {policy}"):
+                    run = captured(scenario, policy)
                 if not run.findings:
                     break
                 console.print(f"{repetition}: {policy}: invalid: {'; '.join(run.findings)}")

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from beamer.progress import work
 from eval.console import wide_console
 from eval.emulated_runs import RunDocument, emulated_figures
 
@@ -76,7 +77,8 @@ def sct(
     console = wide_console(120)
     documents: list[list[RunDocument]] = []
     for number in range(repetitions):
-        documents.append(emulated_figures(scenario, "--policies", policies))
+        with work(f"repetition {number + 1} of {repetitions}"):
+            documents.append(emulated_figures(scenario, "--policies", policies))
         means = ", ".join(f"{run['policy']} {run['mean_sct_s']:.2f} s" for run in documents[-1])
         console.print(f"repetition {number + 1} of {repetitions}: {means}")
         if json_file is not None:

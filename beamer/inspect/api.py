@@ -16,7 +16,7 @@ from beamer.client.client import URL, URL_VARIABLE
 from beamer.client.controllers import NOT_LEADING, Controllers
 from beamer.client.credentials import CA_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, authorization, check_exposure
 from beamer.client.transport import Answer, Transport
-from beamer.errors import BeamerError, ConflictError, InputError, NotFoundError, PlatformError, UnansweredError
+from beamer.errors import BeamerError, ConflictError, InputError, NoControllerError, NotFoundError, PlatformError
 
 REQUEST_S = 30.0  # The answer about ten thousand trials takes some seconds.
 MAX_ANSWER_BYTES = 1 << 28  # A hundred thousand trials with several attempts each, of which no other limit is known.
@@ -43,7 +43,7 @@ class ControllerState:
 class ControllerApi(AbstractContextManager["ControllerApi"]):
     """The API of the controller that leads among those at `url`, None: at `BEAMER_URL`, or the one on this machine.
 
-    Every call raises `UnansweredError` where none answers that leads, `PlatformError` where the token does not allow it, and
+    Every call raises `NoControllerError` where none answers that leads, `PlatformError` where the token does not allow it, and
     what the controller refuses as the `InputError` that it is. Leaving its block closes its connections. Raises `InputError`
     for an invalid URL, token or file.
     """
@@ -113,7 +113,7 @@ class ControllerApi(AbstractContextManager["ControllerApi"]):
                 continue
             return answer
         why = "; ".join(dict.fromkeys(reasons))
-        raise UnansweredError(
+        raise NoControllerError(
             f"no controller that leads answers at {self.named} ({why})",
             f"start one with beamer-controller, or name another with --url or {URL_VARIABLE}",
         )

@@ -7,11 +7,11 @@ from typing import Any
 
 from rich.console import Console
 
-from beamer.errors import UnansweredError
+from beamer.errors import NoControllerError
 from beamer.inspect import summary
 from beamer.inspect.api import FOLLOWS, LEADS, ControllerApi, ControllerState
 from beamer.inspect.options import JsonFlag, UrlOption
-from beamer.inspect.text import Rows, ago, console, counts, facts, few, print_json, shown
+from beamer.inspect.text import FittedTable, ago, console, counts, facts, few, print_json, shown
 from beamer.studies.model import StudyStatus
 
 SETTLE_S = 1.0  # A plan that was made a moment ago is installed within this time, unless something is wrong.
@@ -33,7 +33,7 @@ def status(url: UrlOption = None, as_json: JsonFlag = False) -> None:
                 print_json({"controllers": _controllers(states), "healthy": False, "problems": ["no controller leads"]})
             why = "; ".join(f"{state.url}: {state.detail}" for state in states)
             remedy = "start one with beamer-controller, or name another with --url"
-            raise UnansweredError(f"no controller leads ({why})", remedy)
+            raise NoControllerError(f"no controller leads ({why})", remedy)
         found = _found(api, states, health)
     if as_json:
         print_json(found)
@@ -152,7 +152,7 @@ def _print(out: Console, found: Json) -> None:
     ]
     facts(out, rows)
     if present:
-        listed = Rows(
+        listed = FittedTable(
             "study", "status", "since", "trials", "stages", right=("since",), names=("study",), wrapped=("trials", "stages")
         )
         for study in present[:MOST_STUDIES]:

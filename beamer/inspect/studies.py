@@ -10,7 +10,7 @@ from beamer.client.request import Address
 from beamer.inspect import summary
 from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
-from beamer.inspect.text import Rows, ago, console, counts, facts, few, loss, print_json, seconds, shown
+from beamer.inspect.text import FittedTable, ago, console, counts, facts, few, loss, print_json, seconds, shown
 
 MOST_TRIALS = 50
 MOST_MISSING = 8
@@ -35,7 +35,7 @@ def ls(url: UrlOption = None, as_json: JsonFlag = False) -> None:
         out.print("no study is registered")
         return
     names, words = ("study", "run"), ("trials", "stages")
-    rows = Rows(*names, "status", "since", *words, right=("since",), names=names, wrapped=words)
+    rows = FittedTable(*names, "status", "since", *words, right=("since",), names=names, wrapped=words)
     for study in studies:
         rows.add(
             shown(study["name"]),
@@ -91,7 +91,7 @@ def _print_members(out: Console, members: Sequence[Json]) -> None:
     if not members:
         facts(out, [("members", "none: no process holds the study")])
         return
-    rows = Rows("member", "host", "joined", "last heard", right=("joined", "last heard"), names=("member", "host"))
+    rows = FittedTable("member", "host", "joined", "last heard", right=("joined", "last heard"), names=("member", "host"))
     for one in members:
         rows.add(shown(one["name"]), shown(one.get("host")), f"{ago(one['joined_s'])} ago", f"{ago(one['heard_s'])} ago")
     out.print()
@@ -102,7 +102,7 @@ def _print_stages(out: Console, stages: Sequence[Json]) -> None:
     if not stages:
         return
     figures = ("there", "to step", "time")
-    rows = Rows("stage", "status", *figures, "missing", right=figures, names=("stage",), wrapped=("missing",))
+    rows = FittedTable("stage", "status", *figures, "missing", right=figures, names=("stage",), wrapped=("missing",))
     for stage in stages:
         steps = sorted({*stage["targets"].values()})
         to_step = "-" if not steps else f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
@@ -118,7 +118,7 @@ def _print_trials(out: Console, trials: Sequence[Json], everything: bool) -> Non
         return
     figures = ("class", "steps", "loss")
     names = ("trial", "waits for")
-    rows = Rows("trial", "status", *figures, "waits for", "hosts", right=figures, names=names, wrapped=("hosts",))
+    rows = FittedTable("trial", "status", *figures, "waits for", "hosts", right=figures, names=names, wrapped=("hosts",))
     listed = sorted(trials, key=lambda trial: _ORDER.get(trial["status"], len(_ORDER)))
     for trial in listed if everything else listed[:MOST_TRIALS]:
         target = summary.target_of(trial)

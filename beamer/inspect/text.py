@@ -101,7 +101,7 @@ def facts(out: Console, rows: Iterable[tuple[str, str | None]]) -> None:
     out.print(grid)
 
 
-class Rows:
+class FittedTable:
     """A table whose columns fit the terminal: where it is narrow, those of names become narrower, and figures stay whole.
 
     right: columns of figures. names: columns that are cut in the middle. wrapped: those that take several lines.

@@ -10,11 +10,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from beamer.errors import UnansweredError
+from beamer.errors import NoControllerError
 from beamer.inspect import summary
 from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, UrlOption
-from beamer.inspect.text import Rows, console, counts, loss, print_json, quantity, shown
+from beamer.inspect.text import FittedTable, console, counts, loss, print_json, quantity, shown
 from beamer.studies.model import TrialStatus
 
 LINES_AROUND = 6  # Of the table: a title, its head, what is left out, and a line that stays empty.
@@ -50,7 +50,7 @@ def _follow(frame: "_Frame", out: Console, interval_s: float) -> None:
             time.sleep(interval_s)
             try:
                 frame.look()
-            except UnansweredError as error:
+            except NoControllerError as error:
                 frame.note = str(error)
 
 
@@ -102,11 +102,11 @@ class _Frame:
         """Return what is shown. height: of the terminal in lines, None for all rows."""
         most = len(self.trials) if height is None else max(height - LINES_AROUND, 1)
         title = f"{time.strftime('%H:%M:%S')}  trials: {counts(self.counts)}  at {shown(self._api.named)}"
-        parts: list[Text | Rows] = [Text(title, no_wrap=True, overflow="ellipsis")]
+        parts: list[Text | FittedTable] = [Text(title, no_wrap=True, overflow="ellipsis")]
         if self.note:
             parts.append(Text(self.note, no_wrap=True, overflow="ellipsis"))
         figures = ("class", "steps", "loss", "rate", "sent")
-        rows = Rows("study", "trial", *figures, "hosts", right=figures, names=("study", "trial", "hosts"))
+        rows = FittedTable("study", "trial", *figures, "hosts", right=figures, names=("study", "trial", "hosts"))
         for row in self.trials[:most]:
             rows.add(
                 shown(row["study"]),

@@ -10,7 +10,7 @@ from beamer.client.request import Address
 from beamer.inspect import summary
 from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
-from beamer.inspect.text import Rows, ago, console, facts, loss, print_json, quantity, seconds, shown
+from beamer.inspect.text import FittedTable, ago, console, facts, loss, print_json, quantity, seconds, shown
 from beamer.studies.model import TrialStatus
 
 MOST_ATTEMPTS = 10
@@ -99,20 +99,20 @@ def _link_in_words(link: Json | None) -> Iterator[tuple[str, str]]:
     yield "goes first", f"{first}; {beside} {'other is' if beside == 1 else 'others are'} of its own class"
 
 
-def _targets(trial: Json) -> Rows | None:
+def _targets(trial: Json) -> FittedTable | None:
     if not trial["targets"]:
         return None
-    rows = Rows("target", "stage", "set", "reached", right=("target", "set"), names=("stage",))
+    rows = FittedTable("target", "stage", "set", "reached", right=("target", "set"), names=("stage",))
     for target in trial["targets"][-MOST_ATTEMPTS:]:
         reached = "not yet" if target["reached_s"] is None else f"after {seconds(target['time_s'])}"
         rows.add(f"step {target['step']}", shown(target["stage"]), f"{ago(target['set_s'])} ago", reached)
     return rows
 
 
-def _attempts(attempts: Sequence[Json]) -> Rows | None:
+def _attempts(attempts: Sequence[Json]) -> FittedTable | None:
     if not attempts:
         return None
-    rows = Rows("attempt", "began", "ran for", "ended", "hosts", right=("began", "ran for"), names=("attempt", "hosts"))
+    rows = FittedTable("attempt", "began", "ran for", "ended", "hosts", right=("began", "ran for"), names=("attempt", "hosts"))
     for attempt in attempts[-MOST_ATTEMPTS:]:
         began, ran = f"{ago(attempt['started_s'])} ago", ago(attempt["started_s"], attempt["ended_s"])
         hosts = summary.hosts_of({"attempts": [attempt]})
@@ -120,12 +120,12 @@ def _attempts(attempts: Sequence[Json]) -> Rows | None:
     return rows
 
 
-def _workers(trial: Json) -> Rows | None:
+def _workers(trial: Json) -> FittedTable | None:
     attempt = summary.last_attempt(trial)
     if attempt is None:
         return None
     lacking = {one["rank"]: one for one in trial["unattached"]}
-    rows = Rows("rank", "host", "role", "process", right=("rank",), names=("host",), wrapped=("process",))
+    rows = FittedTable("rank", "host", "role", "process", right=("rank",), names=("host",), wrapped=("process",))
     for worker in attempt["workers"][:MOST_WORKERS]:
         process = worker["process"]
         known = "not attached" if process is None else f"{process['pid']}{', leased' if process['leased'] else ''}"
@@ -138,10 +138,10 @@ def _workers(trial: Json) -> Rows | None:
     return rows
 
 
-def _estimates(estimates: Json | None) -> Rows | None:
+def _estimates(estimates: Json | None) -> FittedTable | None:
     if estimates is None:
         return None
-    rows = Rows("estimate", "used", "from", "declared", right=("used", "declared"), names=("estimate",))
+    rows = FittedTable("estimate", "used", "from", "declared", right=("used", "declared"), names=("estimate",))
     for name, label, form in _ESTIMATES:
         one = estimates[name]
         rows.add(label, form(one["value"]), shown(one["source"]), form(one["declared"]))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from beamer.client.request import Address
-from beamer.errors import UnansweredError
+from beamer.errors import NoControllerError
 from beamer.inspect import summary
 from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
@@ -41,7 +41,7 @@ def _follow(api: ControllerApi, study: str, run: str | None, interval_s: float, 
     while True:
         try:
             found = _look(api, study, run, before)
-        except UnansweredError as error:
+        except NoControllerError as error:
             if before is None:
                 raise
             if not is_away:

@@ -11,6 +11,7 @@ from beamer.network.fabric import MAX_RATE_BPS
 from beamer.network.plan import QUEUES
 from beamer.network.plan_modes import DEFAULT_MODE, plan_mode
 from beamer.output_files import check_outputs
+from beamer.progress import work
 from beamer.scenario_options import JsonFile, PolicyList, parse_policies
 from beamer.sim.traces import FORMATS, read
 from beamer.simulate.options import (
@@ -47,7 +48,8 @@ def replay(
         raise InputError("--rate", rate, f"at most {MAX_RATE_BPS} bit/s")
     chosen = chosen_allocator(allocator_name, queues, QUEUES, plan_mode(DEFAULT_MODE))
     check_pairs(names, chosen)
-    loaded = read(trace, form)
+    with work(f"reading {trace}"):
+        loaded = read(trace, form)
     outputs = {"--json": json_file, "--cdf": cdf, "--table": table, "--chrome": chrome}
     check_outputs(outputs)
     from beamer.simulate.runs import run_trace

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from beamer.gpu.policies import gpu_policy
 from beamer.network.policies import network_policy
+from beamer.progress import work
 from beamer.report.chrome import joint_events, replay_events, run_events, write_events
 from beamer.report.joint import joint_simulation_document, joint_table
 from beamer.report.json_documents import replay_document, simulation_document
@@ -26,6 +27,7 @@ from beamer.simulate.options import STAGES, ComparedPolicies, described
 from beamer.workloads.joint import JointScenario
 from beamer.workloads.scenario import Scenario
 
+SIMULATING, LOWER_BOUND = "simulating", "calculating a lower bound"
 EVERY_STAGE = "every stage: --details"
 
 
@@ -36,9 +38,15 @@ def run_scenario(scenario: Scenario, asked: ComparedPolicies) -> None:
     if asked.bounds:
         from beamer.bounds.scenario import scenario_bounds
 
-        found = scenario_bounds(scenario, assumed.acknowledgements)
+        with work(LOWER_BOUND):
+            found = scenario_bounds(scenario, assumed.acknowledgements)
     chosen = asked.allocator
-    runs = [simulate(scenario, name, assumptions=assumed, allocator=chosen) for name in asked.policies]
+    with work(SIMULATING, len(asked.policies)) as shown:
+        runs = []
+        for name in asked.policies:
+            shown.begin(f"simulating {name}")
+            runs.append(simulate(scenario, name, assumptions=assumed, allocator=chosen))
+            shown.advance()
     title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}"
     rows = bound_rows(runs, found) if found else []
     console = Console()
@@ -60,13 +68,17 @@ def run_searches(scenario: JointScenario, gpu: GpuOptions, asked: ComparedPolici
     if asked.bounds:
         from beamer.bounds.joint import search_bound_s
 
-        bound_s = search_bound_s(scenario)
+        with work(LOWER_BOUND):
+            bound_s = search_bound_s(scenario)
     chosen = asked.allocator
-    runs = [
-        simulate_searches(scenario, gpu_policy(name), network_policy(other), allocator=chosen, parts=gpu.parts)
-        for name in gpu.policies
-        for other in asked.policies
-    ]
+    pairs = [(name, other) for name in gpu.policies for other in asked.policies]
+    with work(SIMULATING, len(pairs)) as shown:
+        runs = []
+        for name, other in pairs:
+            shown.begin(f"simulating {name} with {other}")
+            ran = simulate_searches(scenario, gpu_policy(name), network_policy(other), allocator=chosen, parts=gpu.parts)
+            runs.append(ran)
+            shown.advance()
     told = f", told of each other: {', '.join(gpu.parts.names)}" if gpu.parts.names else ""
     title = f"{scenario.name} on {scenario.fabric.name}, simulated, {described(chosen)}{told}"
     console = Console()
@@ -86,8 +98,14 @@ def run_trace(title: str, trace: Trace, rate_bps: int, asked: ComparedPolicies) 
     if asked.bounds:
         from beamer.bounds.scenario import trace_bounds
 
-        found = trace_bounds(trace, rate_bps)
-    runs = [replay(trace, rate_bps, network_policy(name), asked.allocator) for name in asked.policies]
+        with work(LOWER_BOUND):
+            found = trace_bounds(trace, rate_bps)
+    with work(SIMULATING, len(asked.policies)) as shown:
+        runs = []
+        for name in asked.policies:
+            shown.begin(f"replaying under {name}")
+            runs.append(replay(trace, rate_bps, network_policy(name), asked.allocator))
+            shown.advance()
     Console().print(replay_table(escape(title), runs, found))
     _write_json(asked, [replay_document(run, found) for run in runs])
     _write_cdf(asked, "coflow completion time", [(run.policy, run.cct_s.tolist()) for run in runs])

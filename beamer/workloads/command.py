@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from beamer.errors import InputError
+from beamer.progress import work
 from beamer.validation import parsed_settings
 from beamer.workloads.generate import Workload, write
 from beamer.workloads.scenario import load
@@ -89,8 +90,9 @@ def workload(
         start_up_s=start_up,
         name=name,
     )
-    write(drawn, out)
-    plan = load(out)
+    with work("drawing searches"):
+        write(drawn, out)
+        plan = load(out)
     stages = [stage for study in plan.studies for stage in study.stages]
     jobs = sum(len(stage.jobs) for stage in stages)
     Console().print(f"{out}: {len(plan.studies)} studies, {len(stages)} stages, {jobs} jobs on {len(plan.fabric.hosts)} hosts")

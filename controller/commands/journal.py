@@ -12,6 +12,7 @@ import typer
 from beamer.errors import InputError, NewerError, PlatformError
 from beamer.network import events as _network_events  # noqa: F401  # Events are read by the names that this import makes known.
 from beamer.network.fabric import Fabric
+from beamer.progress import Work, work
 from beamer.studies.events import Event
 from beamer.studies.journal.chain import BEGINNING, ChainLink
 from beamer.studies.journal.location import check_no_secret, sqlite_file
@@ -21,6 +22,7 @@ from controller.commands.fabric_file import read_fabric
 from controller.journal.replay import parts_of, recover, snapshot
 from controller.limits import Limits, read_limits
 
+EVENTS_SHOWN = 1000  # After so many a terminal shows how many were read.
 LOOKS = 3  # A journal is read so often at most, as a running controller may compact it meanwhile.
 
 
@@ -67,7 +69,8 @@ def check(url: str, fabric: Path | None = None, limits: Path | None = None) -> N
         for look in range(LOOKS):
             before = opened.snapshot()
             try:
-                link, last = _read(opened)
+                with work("checking events") as shown:
+                    link, last = _read(opened, shown)
                 break
             except InputError:
                 if opened.snapshot() == before or look == LOOKS - 1:
@@ -78,7 +81,8 @@ def check(url: str, fabric: Path | None = None, limits: Path | None = None) -> N
             parts_of(before, opened)
         if basis is not None:
             network, kept = basis
-            recovered = recover(opened, network, 1.0, kept)
+            with work("replaying events"):
+                recovered = recover(opened, network, 1.0, kept)
             trials = recovered.tracker.trials
             print(f"{len(recovered.tracker.studies)} studies, {len(trials)} trials, {len(recovered.tracker.running)} running")
     finally:
@@ -96,13 +100,15 @@ def repair(url: str, removed: Path | None = None) -> None:
     opened = Journal(url, damaged=True)
     try:
         try:
-            link, _ = _read(opened)
+            with work("checking events") as shown:
+                link, _ = _read(opened, shown)
         except InputError as error:
             damage = error
         else:
             print(f"{link.number} events, none of them damaged: nothing was changed")
             return
-        link = _last_sound(opened)
+        with work("looking for the damage"):
+            link = _last_sound(opened)
         rows = [json.dumps({"number": number, "kind": kind, "content": text}) for number, kind, text in opened.rows_after(link)]
         try:
             kept_in.write_text("".join(row + "\n" for row in rows))
@@ -122,8 +128,10 @@ def compact(url: str, fabric: Path | None = None, limits: Path | None = None) ->
     network, kept = _basis(fabric, limits)
     opened = Journal(url)
     try:
-        made = snapshot(opened, network, kept)
-        opened.compact(made)
+        with work("taking a snapshot"):
+            made = snapshot(opened, network, kept)
+        with work("replacing events by the snapshot"):
+            opened.compact(made)
         print(f"a snapshot of {len(made.content)} bytes stands for the first {made.link.number} events")
     finally:
         opened.close()
@@ -161,9 +169,10 @@ def _last_sound(opened: Journal) -> ChainLink:
     return link
 
 
-def _read(opened: Journal) -> tuple[ChainLink, Event | None]:
+def _read(opened: Journal, shown: Work) -> tuple[ChainLink, Event | None]:
     last = opened.snapshot()
     link, event = (last.link if last else BEGINNING), None
     for link, event in opened.entries():  # noqa: B007
-        pass
+        if link.number % EVENTS_SHOWN == 0:
+            shown.begin(f"checking events: {link.number}")
     return link, event

@@ -7,6 +7,7 @@ import typer
 
 from beamer.errors import InputError, nearest
 from beamer.gpu.policies import GPU_POLICIES
+from beamer.progress import work
 from eval.committed import print_tables
 from eval.console import wide_console
 from eval.engines.experiment import EngineOutcome, run
@@ -40,7 +41,8 @@ def engines(
     search = DisturbedSearch(sizes, seed)
     outcomes: tuple[EngineOutcome, ...] = ()
     for policy in names:
-        one = run(policy, search, patience_s, seed)
+        with work(f"{policy}: a disturbed search"):
+            one = run(policy, search, patience_s, seed)
         outcomes = (*outcomes, one)
         console.print(f"{policy}: {one.launches} launches in {one.elapsed_s:.0f} s", *one.failures, sep="\n  ", markup=False)
         COMMITTED.write(EngineStudy(sizes, seed, outcomes), output)

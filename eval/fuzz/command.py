@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from beamer.errors import InputError, nearest
+from beamer.progress import work
 from eval.console import wide_console
 from eval.fuzz.findings import SLOW_TURN_S, Findings
 from eval.fuzz.targets import TARGETS
@@ -27,7 +28,13 @@ def fuzz(minutes: Minutes = 5, seed: Seed = 1, only: Only = None, json_file: Jso
     if only is not None and only not in TARGETS:
         raise InputError("--only", only, nearest(only, list(TARGETS)))
     console = wide_console()
-    found = [run(60 * minutes, seed, None) for name, run in TARGETS.items() if only in (None, name)]
+    chosen = [name for name in TARGETS if only in (None, name)]
+    found: list[Findings] = []
+    with work("hostile input", len(chosen)) as shown:
+        for name in chosen:
+            shown.begin(f"hostile input: {name}")
+            found.append(TARGETS[name](60 * minutes, seed, None))
+            shown.advance()
     console.print(findings_table(found))
     for findings in found:
         for failure in findings.failures:

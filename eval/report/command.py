@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from beamer.progress import work
 from eval.documents import rewritten
 from eval.gpu import documents
 from eval.gpu.results_file import RESULTS
@@ -35,8 +36,10 @@ def report(
         if RESULTS.exists():
             documents.draw()
         return
-    found = chapters(read_config(), all_sections(), ROOT)
     out.mkdir(parents=True, exist_ok=True)
-    (out / PAGE).write_text(html_page(found, ROOT))
-    (out / SUMMARY).write_text(summary(found))
+    with work("collecting figures") as shown:
+        found = chapters(read_config(), all_sections(), ROOT)
+        shown.begin("writing the page")
+        (out / PAGE).write_text(html_page(found, ROOT))
+        (out / SUMMARY).write_text(summary(found))
     typer.echo(f"page: {out / PAGE}   summary: {out / SUMMARY}")

@@ -22,6 +22,7 @@ from beamer.network.plan import check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PlanMode, plan_mode
 from beamer.network.policies import network_policy
 from beamer.output_files import check_outputs
+from beamer.progress import work
 from beamer.report.joint import joint_table
 from beamer.report.plots import plot_timeline
 from beamer.report.summary import searches_compared, summary
@@ -130,7 +131,7 @@ def _prepare(network: Scenario, asked: _Options) -> None:
 
 def _emulate_scenario(scenario: Scenario, asked: _Options) -> None:
     console = Console()
-    outcomes = [_run(console, scenario, name, asked) for name in asked.policies]
+    outcomes = [_run(scenario, name, asked) for name in asked.policies]
     runs = [outcome.result for outcome in outcomes]
     title = f"{scenario.name} on {scenario.fabric.name}, emulated"
     invalid = [outcome.result.policy for outcome in outcomes if outcome.findings]
@@ -158,7 +159,7 @@ def _emulate_searches(scenario: JointScenario, gpu: GpuOptions, asked: _Options)
     for line in with_stand_ins(scenario)[1]:
         console.print(f"[bold]note[/]: {escape(line)}", soft_wrap=True)
     pairs = [(one, other) for one in gpu.policies for other in asked.policies]
-    outcomes = [_run_searches(console, scenario, pair, gpu.parts, asked) for pair in pairs]
+    outcomes = [_run_searches(scenario, pair, gpu.parts, asked) for pair in pairs]
     on = f"{scenario.name} on {scenario.fabric.name}"
     runs = [outcome.run for outcome in outcomes]
     invalid = [outcome.run for outcome in outcomes if outcome.findings]
@@ -182,8 +183,8 @@ def _write(asked: _Options, documents: Sequence[dict[str, Any]], runs: Sequence[
 
 
 def _run_searches(
-    console: Console, scenario: JointScenario, policies: tuple[str, str], parts: JointParts, asked: _Options
-) -> JointOutcome:
+    scenario: JointScenario, policies: tuple[str, str], parts: JointParts, asked: _Options
+) -> JointOutcome:  # fmt: skip
     """Run searches under a policy of each level. policies: the GPU level's and the network's."""
     gpu, name = policies
     allocator = Classes(queues=scenario.queues, plan_mode=asked.mode)
@@ -197,14 +198,14 @@ def _run_searches(
         joint=",".join(parts.names),
     )
     up = emulated_run(config, keep_logs=asked.logs and asked.logs / f"{gpu}-{name}")
-    with console.status(f"{gpu}, {name}: {len(scenario.searches)} searches"), up as run:
+    with work(f"{gpu}, {name}: {len(scenario.searches)} searches"), up as run:
         run.start_studies()
         measured = run.finish_studies(RUN_PATIENCE_S)
     simulated = simulate_scenario(scenario, gpu_policy(gpu), network_policy(name), allocator=allocator, parts=parts)
     return JointOutcome(gpu, name, scenario, measured, simulated)
 
 
-def _run(console: Console, scenario: Scenario, policy: str, asked: _Options) -> RunOutcome:
+def _run(scenario: Scenario, policy: str, asked: _Options) -> RunOutcome:
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),
@@ -220,7 +221,10 @@ def _run(console: Console, scenario: Scenario, policy: str, asked: _Options) -> 
         mode=asked.mode.name,
         queues=scenario.queues,
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    terminal = Console(stderr=True)
+    with Progress(
+        *columns, console=terminal, transient=True, redirect_stdout=False, disable=not terminal.is_terminal
+    ) as progress:
         setting_up = progress.add_task(f"{policy}: starting", total=None)
         with emulated_run(config, keep_logs=asked.logs and asked.logs / policy) as run:
             progress.remove_task(setting_up)

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from beamer.inspect.text import Rows, counts, few, quantity, seconds, shown
+from beamer.inspect.text import FittedTable, counts, few, quantity, seconds, shown
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_texts_of_others_are_one_line_without_escapes() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 200])
 def test_a_table_fits_its_terminal_and_keeps_figures_and_the_ends_of_names(width: int) -> None:
-    rows = Rows("name", "loss", "hosts", right=("loss",), names=("name",), wrapped=("hosts",))
+    rows = FittedTable("name", "loss", "hosts", right=("loss",), names=("name",), wrapped=("hosts",))
     for i in range(3):
         rows.add(f"a-name-that-is-long-enough-for-any-terminal-0{i}", f"0.{i}234", "h1, h2, h3, h4")
     rows.add("日本語" * 10, "7", "h1")
