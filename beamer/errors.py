@@ -7,7 +7,7 @@ BeamerError
 |   +-- NewerError     what a newer Beamer wrote; it is not damaged, and nothing of it may be removed
 +-- PlatformError      the machine lacks something: root, Open vSwitch, a kernel module (exit code 2)
 |   +-- TakenError     another process has what only one can have: a journal
-|   +-- NoControllerError  no controller answers, or none of them leads
+|   +-- NoControllerError no controller answers, or none of them leads
 |   +-- SilentError    a database does not answer: who leads by it cannot know whether it still does
 +-- EmulationError     an emulated run broke off: names the step and what was found (exit code 1)
 +-- EngineError        an engine could not do what it was asked for a job: names both and what it saw (exit code 1)
