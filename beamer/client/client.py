@@ -134,6 +134,9 @@ class Client(AbstractContextManager["Client"]):
             study.disconnect()
         self._outbox.close(timeout_s)
 
+    def __repr__(self) -> str:
+        return f"<Client {self._outbox.named}>"
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 

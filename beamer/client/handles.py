@@ -3,19 +3,22 @@
 import os
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from html import escape
 from types import TracebackType
 from typing import Any
 
 from beamer.client import lease
 from beamer.client.membership import Membership
+from beamer.client.notebook import study_html
 from beamer.client.outbox import Outbox
 from beamer.client.request import Address, PutRequest, name_of
 from beamer.client.stops import is_stop
 from beamer.client.values import finite_or_name, listed, this_machine, whole, workers_of
 from beamer.studies.model import Rung, StageStatus, TrialStatus, Worker
 
+SHOWN_WITHIN_S = 0.5  # A notebook waits so long for the controller, and for its last answer a time-out longer.
 _NO_AGENT = (
     "no Beamer agent takes this worker at %s: the controller is told its process id instead. If the process is killed, that "
     "is noticed only by an agent that sees its host's processes, or when nothing was heard of the trial for long"
@@ -91,6 +94,22 @@ class StudyHandle(AbstractContextManager["StudyHandle"]):
     def _put(self, body: dict[str, Any] | None, *parts: str) -> None:
         self._outbox.put(PutRequest(self._address, parts, body))
 
+    def __repr__(self) -> str:
+        return f"<Study {self.name!r} run {self.run!r} {self._outbox.named}>"
+
+    def _repr_html_(self) -> str:
+        """Return the study as a notebook shows it: as the controller answers within a second, or else its `repr`."""
+        seen: list[Any] = []
+
+        def take(answer: Any) -> bool:
+            seen.append(answer)
+            return True
+
+        with suppress(Exception):  # A notebook goes on whatever is answered.
+            if self._outbox.poll(self._address, take, SHOWN_WITHIN_S):
+                return study_html(repr(self), seen[0])
+        return f"<p>{escape(repr(self))}</p>"
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.leave()
@@ -122,6 +141,9 @@ class StageHandle(AbstractContextManager["StageHandle"]):
     def wait(self, timeout_s: float) -> bool:
         """Wait until the stage is done, at most `timeout_s` seconds; return whether it is. For tuners: this one does block."""
         return self._outbox.poll(self._address, lambda answer: bool(answer["status"] == StageStatus.DONE), timeout_s)
+
+    def __repr__(self) -> str:
+        return f"<Stage {self._address.stage!r} of {self._address.study!r} {self._outbox.named}>"
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.seal()
@@ -244,6 +266,9 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
     def _put(self, body: dict[str, Any] | None, *parts: str) -> None:
         self._outbox.put(PutRequest(self._address, parts, body))
 
+    def __repr__(self) -> str:
+        return f"<Trial {self.name!r} of {self._address.study!r} {self._outbox.named}>"
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.finish()
@@ -260,6 +285,10 @@ class Attachment(AbstractContextManager["Attachment"]):
         self._trial = trial
         self._rank = rank
         self._held = held
+
+    def __repr__(self) -> str:
+        held = "through its host's agent" if self._held is not None else "by its process id"
+        return f"<Attachment of rank {self._rank!r} to {self._trial!r} {held}>"
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:

@@ -200,6 +200,11 @@ class Outbox:
             self._warned.add(message)
             _log.warning(message, *values, exc_info=exc_info)
 
+    @property
+    def named(self) -> str:
+        """The controllers that requests go to, in words."""
+        return "at no controller" if self.is_unset else f"at {self._url}"
+
     def poll(self, address: Address, until: Callable[[Any], bool], timeout_s: float) -> bool:
         """Read a stage until `until` holds of the answer, at most `timeout_s` seconds; return whether it does."""
         deadline = time.monotonic() + _bounded(timeout_s)
