@@ -16,6 +16,7 @@ from beamer.client.client import URL, URL_VARIABLE
 from beamer.client.controllers import NOT_LEADING, Controllers
 from beamer.client.credentials import CA_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, authorization, check_exposure
 from beamer.client.transport import Answer, Transport
+from beamer.client.urls import controller_urls
 from beamer.errors import BeamerError, ConflictError, InputError, NoControllerError, NotFoundError, PlatformError
 
 REQUEST_S = 30.0  # The answer about ten thousand trials takes some seconds.
@@ -50,7 +51,7 @@ class ControllerApi(AbstractContextManager["ControllerApi"]):
 
     def __init__(self, url: str | None = None, timeout_s: float = REQUEST_S) -> None:
         given = url or os.environ.get(URL_VARIABLE) or URL
-        self.urls = [one.strip() for one in given.split(",")]
+        self.urls = controller_urls(given)
         headers = authorization(None, os.environ)
         if headers:
             check_exposure(self.urls, os.environ)

@@ -49,6 +49,8 @@ def _ask(found: Json, named: str, left: Sequence[str], as_json: bool) -> None:
         raise InputError("--yes", None, f"--yes where nobody can be asked, to end {named} with {len(left)} trials")
     out = console()
     out.print(f"{named}: {counts(summary.trial_counts(found))}")
+    if members := [f"{one['name']} on {one.get('host') or 'an unknown host'}" for one in found.get("members", ())]:
+        out.print(f"these processes take part in it, and are not stopped: {few(members)}")
     out.print(f"{len(left)} trials will count as killed{_listed(left)}; their processes are not stopped")
     if not typer.confirm("End it?"):
         out.print("nothing was changed")

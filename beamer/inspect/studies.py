@@ -81,7 +81,7 @@ def _print(out: Console, study: Json, everything: bool) -> None:
             ("past runs", few(past, MOST_RUNS) if past else None),
         ],
     )
-    if "members" in study:
+    if not summary.is_over(study) and "members" in study:  # A controller of version 1 knows none.
         _print_members(out, study["members"])
     _print_stages(out, study["stages"])
     _print_trials(out, study["trials"], everything)
@@ -89,7 +89,7 @@ def _print(out: Console, study: Json, everything: bool) -> None:
 
 def _print_members(out: Console, members: Sequence[Json]) -> None:
     if not members:
-        facts(out, [("members", "none: no process holds the study")])
+        facts(out, [("members", "none: no process takes part in it")])
         return
     rows = FittedTable("member", "host", "joined", "last heard", right=("joined", "last heard"), names=("member", "host"))
     for one in members:

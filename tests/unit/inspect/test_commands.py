@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,13 +13,14 @@ from typing import Any
 import pytest
 
 import beamer.cli
+from beamer.client import Client
 from beamer.testing.fabrics import star
 from controller.identity.credentials import Credentials
 from controller.identity.tokens import DAY_S, Claims, TokenKey, TokenRole, sign_token
 from controller.runtime import Runtime
 from tests.support.commands import run_here
 from tests.support.inspected import STUDY, get, place, put, register
-from tests.support.served_controller import Served, served
+from tests.support.served_controller import PATIENCE_S, Served, served
 
 AGENTS = star(4)
 FABRIC = replace(AGENTS, hosts=tuple(replace(host, agent=None) for host in AGENTS.hosts))
@@ -167,6 +169,7 @@ def test_no_controller_is_said_with_what_to_do(controller: Served) -> None:
         assert "Connection refused" in line
         assert "--url" in line
     assert "url: got 'ftp://x', expected the controller's URL" in refused("ftp://x", "status")
+    assert row_of(printed(controller.url.removeprefix("http://"), "study", "ls"), "mnist")
 
 
 def test_of_several_controllers_the_one_that_leads_is_asked(controller: Served) -> None:
@@ -272,3 +275,21 @@ def test_the_place_of_a_trial_is_of_the_present_attempt(changed: Served) -> None
 
     assert changed.until(decided)
     assert get(changed, f"{STUDY}/trials/a")["decision"]["bottleneck"]["src"] == "h3"
+
+
+def test_names_of_any_characters_are_asked_for_and_shown(changed: Served) -> None:
+    name = "lr=0.1, a/b %41 ü"
+    with Client(changed.url, timeout_s=PATIENCE_S) as client:
+        study = client.study(name, run="r 1")
+        with study.stage("rung/0") as stage:
+            stage.add(study.trial(name), step=5)
+        client.trial(name, name, run="r 1").start(["h1", "h2"], sync_bytes=1_000_000)
+        assert client.flush(PATIENCE_S)
+        assert changed.until(lambda runtime: len(runtime.plan.jobs) == 3)
+        shown = printed(changed.url, "study", "show", name, "--run", "r 1")
+        assert "rung/0" in shown
+        assert f"{name}  running" in shown
+        host = socket.gethostname()
+        assert host in shown, "the process that takes part in it is named"
+        assert "stage rung/0, of whose trials it alone runs" in printed(changed.url, "trial", "show", name, name)
+        study.end()
