@@ -32,7 +32,7 @@ def top(
     """
     out = console()
     with ControllerApi(url) as api:
-        frame = _Frame(api, study)
+        frame = Frame(api, study)
         frame.look()
         if as_json:
             print_json({"trials": frame.trials, "counts": frame.counts})
@@ -43,7 +43,7 @@ def top(
             out.print(frame.table(None))
 
 
-def _follow(frame: "_Frame", out: Console, interval_s: float) -> None:
+def _follow(frame: "Frame", out: Console, interval_s: float) -> None:
     with Live(console=out, auto_refresh=False, screen=True) as live:
         while True:
             live.update(frame.table(out.height), refresh=True)
@@ -54,13 +54,13 @@ def _follow(frame: "_Frame", out: Console, interval_s: float) -> None:
                 frame.note = str(error)
 
 
-class _Frame:
+class Frame:
     """What was seen last, and the rates since the time before."""
 
     def __init__(self, api: ControllerApi, study: str | None) -> None:
         self._api = api
         self._study = study
-        self._sent: dict[str, tuple[int, float]] = {}
+        self._sent: dict[str, dict[str, Any]] = {}
         self.trials: list[dict[str, Any]] = []
         self.counts: dict[str, int] = {}
         self.note = ""
@@ -75,15 +75,16 @@ class _Frame:
         running = [(study, trial) for study in studies for trial in study["trials"] if trial["status"] == TrialStatus.RUNNING]
         self.trials = [self._row(study, trial) for study, trial in running]
         self.trials.sort(key=lambda row: (row["class"] is None, row["class"] or 0))
-        self._sent = {row["key"]: (row["sent_bytes"], row["counted_s"]) for row in self.trials if row["sent_bytes"] is not None}
+        self._sent = {row["key"]: row for row in self.trials if row["sent_bytes"] is not None}
 
     def _row(self, study: Mapping[str, Any], trial: Mapping[str, Any]) -> dict[str, Any]:
         sent, counted_s = trial.get("sent_bytes"), trial.get("counted_s")  # A controller of version 1 says neither.
-        rate = None
-        if sent is not None and counted_s is not None and trial["key"] in self._sent:
-            before, before_s = self._sent[trial["key"]]
-            if counted_s > before_s and sent >= before:
-                rate = (sent - before) * 8 / (counted_s - before_s)
+        rate_bps = None
+        if sent is not None and counted_s is not None and (before := self._sent.get(trial["key"])):
+            if counted_s == before["counted_s"]:  # Agents have not counted since.
+                rate_bps = before["rate_bps"]
+            elif counted_s > before["counted_s"] and sent >= before["sent_bytes"]:
+                rate_bps = (sent - before["sent_bytes"]) * 8 / (counted_s - before["counted_s"])
         return {
             "key": trial["key"],
             "study": study["name"],
@@ -95,7 +96,7 @@ class _Frame:
             "hosts": summary.hosts_of(trial),
             "sent_bytes": sent,
             "counted_s": counted_s,
-            "rate_bps": rate,
+            "rate_bps": rate_bps,
         }
 
     def table(self, height: int | None) -> Group:

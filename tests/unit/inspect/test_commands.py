@@ -14,6 +14,9 @@ import pytest
 
 import beamer.cli
 from beamer.client import Client
+from beamer.inspect.api import ControllerApi
+from beamer.inspect.top_command import Frame
+from beamer.network.protocol import Counters, WorkerBytes
 from beamer.testing.fabrics import star
 from controller.identity.credentials import Credentials
 from controller.identity.tokens import DAY_S, Claims, TokenKey, TokenRole, sign_token
@@ -293,3 +296,58 @@ def test_names_of_any_characters_are_asked_for_and_shown(changed: Served) -> Non
         assert host in shown, "the process that takes part in it is named"
         assert "stage rung/0, of whose trials it alone runs" in printed(changed.url, "trial", "show", name, name)
         study.end()
+
+
+def counted(job: str, sent_bytes: int, at_s: float) -> Counters:
+    return Counters(at_s=at_s, ports=(), workers=(WorkerBytes(job=job, rank=0, sent_bytes=sent_bytes),))
+
+
+def test_top_shows_what_agents_count_and_at_which_rate(changed: Served) -> None:
+    def count(agent: str, sent_bytes: int, at_s: float) -> None:
+        changed.ask(lambda runtime: runtime.agents._counters.update({agent: counted("mnist/a", sent_bytes, at_s)}))
+
+    def row() -> dict[str, Any]:
+        frame.look()
+        (found,) = [one for one in frame.trials if one["trial"] == "a"]
+        return found
+
+    with ControllerApi(changed.url) as api:
+        frame = Frame(api, "mnist")
+        assert (row()["sent_bytes"], row()["rate_bps"]) == (None, None)
+        count("h1", 1_000_000, 100.0)
+        count("h2", 3_000_000, 101.0)
+        assert (row()["sent_bytes"], row()["rate_bps"]) == (4_000_000, None)
+        count("h1", 2_000_000, 102.0)
+        count("h2", 4_000_000, 103.0)
+        assert row()["rate_bps"] == pytest.approx(8 * 2_000_000 / 2.0)
+        assert row()["rate_bps"] == pytest.approx(8 * 2_000_000 / 2.0), "agents have counted nothing new"
+        count("h1", 10, 104.0)  # It was started again, and counts anew.
+        assert row()["rate_bps"] is None
+    assert row_of_trial(printed(changed.url, "top"), "a")[5:9] == ["-", "4", "MB", "h1,"]
+
+
+def row_of_trial(table: str, name: str) -> list[str]:
+    (row,) = [line.split() for line in table.splitlines() if line.split()[1:2] == [name]]
+    return row
+
+
+def test_a_controller_of_version_1_is_shown_as_far_as_it_tells(
+    monkeypatch: pytest.MonkeyPatch, controller: Served
+) -> None:  # fmt: skip
+    def older(path: str) -> Any:
+        answer = get(controller, path.partition("?")[0])
+        for study in answer.get("studies", [answer]):
+            for name in ("trial_counts", "members", "connected", "owned_by_agents", "decision"):
+                study.pop(name, None)
+            for trial in study.get("trials", ()):
+                if isinstance(trial, dict):
+                    del trial["sent_bytes"], trial["counted_s"]
+        return answer
+
+    monkeypatch.setattr("beamer.inspect.api.ControllerApi.get", lambda self, path: older(path))
+    monkeypatch.setattr("beamer.inspect.api.ControllerApi.allowed", lambda self, path: older(path))
+    assert "1 waiting, 2 running" in printed(controller.url, "study", "ls")
+    assert "problems    none" in printed(controller.url, "status")
+    assert row_of(printed(controller.url, "study", "show", "mnist"), "a")[:2] == ["a", "running"]
+    assert "why is not known" in printed(controller.url, "trial", "show", "mnist", "a")
+    assert "5/20" in printed(controller.url, "top")
