@@ -39,7 +39,7 @@ class Membership:
         self._outbox = weakref.ref(outbox)
         self._left = threading.Event()
         self._answered = True
-        weakref.finalize(outbox, self._left.set)
+        weakref.finalize(outbox, self._left.set).atexit = False  # A process may leave at its exit.
         self._renew()
         try:
             threading.Thread(target=self._keep, name="beamer-member", daemon=True).start()
