@@ -51,6 +51,9 @@ $(VENV)/.extras: $(VENV)/.ready
 	@echo "setting up Ray ..."
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[ray]' \
 	  || echo "Ray cannot be installed: its tests will be skipped"
+	@echo "setting up Optuna ..."
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt optuna \
+	  || echo "Optuna cannot be installed: its tests will be skipped"
 	@if $(BIN)/python -m pip show --quiet torch 2>/dev/null; then \
 	  $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt scikit-learn \
 	  || echo "scikit-learn cannot be installed"; \
@@ -64,7 +67,7 @@ $(VENV)/.extras: $(VENV)/.ready
 	  echo "setting up PostgreSQL ..."; \
 	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends postgresql; } >/dev/null \
 	  || echo "PostgreSQL cannot be installed: its tests will be skipped"; fi
-	@if $(BIN)/python -c 'import ray' 2>/dev/null; then touch $@; fi  # otherwise it is tried again the next time
+	@if $(BIN)/python -c 'import optuna, ray' 2>/dev/null; then touch $@; fi  # otherwise it is tried again the next time
 
 # The system packages of the emulation: installed where root can; where not, what needs them says so.
 system: setup

@@ -10,7 +10,11 @@ LIST_NEW = "import sys; before = set(sys.modules); import {}; print(*(set(sys.mo
 
 
 @pytest.mark.parametrize(
-    "module", ["beamer.client", "beamer.studies.model", "beamer.errors", "beamer.cli", "controller.cli", "hostagent.cli"]
+    "module",
+    [
+        *("beamer.client", "beamer.integrations", "beamer.studies.model", "beamer.errors"),
+        *("beamer.cli", "controller.cli", "hostagent.cli"),
+    ],
 )
 def test_nothing_but_the_standard_library_is_imported(module: str) -> None:
     loaded = set(checked([sys.executable, "-c", LIST_NEW.format(module)], cwd=ROOT).split())

@@ -1,0 +1,1 @@
+"""Integrations with tuners and trainers, each imported only where its library is."""

@@ -1,0 +1,278 @@
+"""Tells Beamer of a search by Optuna: one callback, and nothing else in the program changes.
+
+    from beamer.integrations.optuna import BeamerCallback
+
+    study.optimize(objective, n_trials=20, callbacks=[BeamerCallback(study)])
+
+Optuna's trial 7 is the trial `trial-7` of the Beamer study with the name of Optuna's study. A step of Optuna is a step of
+Beamer: a report at step 0 says that no step is complete, so that targets have the numbers that pruners use. The loss is the
+reported value, its sign turned where the study maximizes.
+
+From the callback's making on, a study is observed: in every `optimize`, and from `ask` to `tell`. The process takes part in the
+search from its first trial until `LINGER_S` after the end of `optimize`, the end of the study object, or its own, whichever is
+first. All processes of one study on one storage share a run, see `shared_run`. A search that is over and goes on is the next
+run, `R.2` after `R`.
+
+Nothing here raises into the user's program. What cannot be done is logged once, and left out.
+"""
+
+import atexit
+import logging
+import os
+import socket
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from beamer.client import RUN_VARIABLE, Attachment, Client, StudyHandle, TrialHandle, lease
+from beamer.integrations.optuna_pruners import Judged, counts_reports, next_milestone
+from beamer.integrations.optuna_storage import observe, observer_of, shared_run, storage_of
+
+_MAX_NAME = 200  # characters of a study's name at the controller
+LINGER_S = 30.0  # An `optimize` that follows within this time goes on with the same run.
+_PATIENCE_S = 1.0  # for the controller, before a search that was over goes on
+
+_log = logging.getLogger("beamer.integrations")
+_searches: "weakref.WeakSet[_Search]" = weakref.WeakSet()
+# A process has one trial at a time whose connections its agent is told to mark.
+_attaching = threading.Lock()
+
+
+class BeamerCallback:
+    """Tell Beamer of a study's trials from now on: where they run, how far they are, when they are judged, how they end.
+
+    study: of Optuna. url: of the controller, as in `Client`. host: where trials of this process run, as the controller's
+    network names it; None: this machine. Make it before the study's first `ask`; several of one study are as good as one.
+    """
+
+    def __init__(self, study: Study, url: str | None = None, host: str | None = None) -> None:
+        self._given = (study, url, host)
+        try:
+            _observe(study, url, host)
+        except Exception as error:  # noqa: BLE001  The search goes on without Beamer.
+            _log.warning("Beamer is not told of this search by Optuna %s: %r", optuna.__version__, error)
+
+    def __call__(self, study: Study, trial: FrozenTrial) -> None:
+        """Do nothing: Optuna calls this after each trial, whose end was seen when it was written."""
+
+    def __reduce__(self) -> Any:
+        return type(self), self._given
+
+
+@dataclass
+class _Running:
+    """A trial that runs in this process, or that is reported on from here. done, target: the farthest steps that were told."""
+
+    handle: TrialHandle
+    trial: FrozenTrial
+    step: int | None
+    target: int = 0
+    reports: int = 0
+    attachment: Attachment | None = None
+
+
+class _Search:
+    """A study as this process takes part in it: an observer of its storage."""
+
+    def __init__(self, study: Study, url: str | None, host: str | None) -> None:
+        self._study = weakref.ref(study)
+        self._storage = storage_of(study)
+        self._study_id = study._study_id
+        self._sign = -1.0 if study.directions[0] == StudyDirection.MAXIMIZE else 1.0
+        self._name = _name_of(study.study_name)
+        self._client = Client(url)
+        self._host = host or socket.gethostname()
+        self._run = os.environ.get(RUN_VARIABLE) or shared_run(self._storage, self._study_id)
+        self._generation = 1
+        self._has_left = False
+        self._handle: StudyHandle | None = None
+        self._running: dict[int, _Running] = {}
+        self._longest: int | None = None  # the last step of the longest trial that has completed
+        self._optimizing: set[threading.Thread] = set()
+        self._made_by = threading.get_ident()
+        self._leaving: threading.Timer | None = None
+        self._changing = threading.RLock()  # Garbage collection may end a search anywhere.
+        self._warned: set[str] = set()
+
+    def is_of(self, study: Study) -> bool:
+        """Return whether this is the search of a study."""
+        return self._study() is study
+
+    def optimizing(self, is_within: bool) -> None:
+        """Take note that this thread is within `optimize` from now on, or that its own call of it ends."""
+        with self._changing:
+            here = threading.current_thread()
+            self._optimizing = {thread for thread in self._optimizing if thread.is_alive() and thread is not here}
+            if is_within:
+                self._optimizing.add(here)
+            elif not self._optimizing and self._handle is not None:
+                self._stay()
+                self._leaving = threading.Timer(LINGER_S, self.end)
+                self._leaving.daemon = True
+                self._leaving.start()
+
+    def end(self) -> None:
+        """Leave the search; what this process began and has not ended is killed."""
+        with self._changing:
+            self._stay()
+            handle, self._handle = self._handle, None
+            if handle is None:
+                return
+            try:
+                for trial_id in list(self._running):
+                    self._end(trial_id, TrialHandle.kill)
+                handle.__exit__(None, None, None)
+            except Exception:  # noqa: BLE001  This may be called where the interpreter would show a traceback.
+                self._warn("the search's end is not told")
+            self._has_left = True
+
+    def _join(self) -> StudyHandle:
+        """Return the search, of which this process is a part from now on."""
+        with self._changing:
+            self._stay()
+            if self._handle is None:
+                self._handle = self._client.study(self._name, self._open_run(), barriers=False)
+                for trial in self._storage.get_all_trials(self._study_id, deepcopy=False, states=(TrialState.COMPLETE,)):
+                    self._measure(trial.last_step)
+                _searches.add(self)
+            return self._handle
+
+    def _measure(self, step: int | None) -> None:
+        if step is not None:
+            self._longest = step if self._longest is None else max(step, self._longest)
+
+    def _stay(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+
+    def started(self, trial_id: int) -> None:
+        """Register a trial, say where it runs, and attach this process where that is the one trial's alone."""
+        try:
+            trial = self._storage.get_trial(trial_id)
+            handle = self._join().trial(_trial_name(trial))
+            running = self._running[trial_id] = _Running(handle, trial, trial.last_step)
+            handle.start([self._host])
+            self._set_target(running)
+            if self._has_process():
+                running.attachment = handle.attach(0)
+        except Exception:  # noqa: BLE001
+            self._warn("a trial's start is not told")
+
+    def reported(self, trial_id: int, step: int, value: float) -> None:
+        """Report progress; a trial that is reported on after it was judged goes on, to where it is judged next."""
+        try:
+            running = self._running.get(trial_id) or self._adopt(trial_id)
+            running.reports += 1
+            study = self._study()
+            if study is not None and counts_reports(study.pruner):
+                running.handle.progress(running.reports, self._sign * value)
+            elif running.step is None or step > running.step:
+                running.handle.progress(step, self._sign * value)
+                self._set_target(running, step)
+                running.step = step
+        except Exception:  # noqa: BLE001
+            self._warn("progress is not told")
+
+    def ended(self, trial_id: int, state: TrialState) -> None:
+        """Report a trial's end, also of one that another process began and Optuna found dead."""
+        try:
+            if trial_id not in self._running:
+                self._adopt(trial_id)
+            if state == TrialState.COMPLETE:
+                self._measure(self._running[trial_id].step)
+            self._end(trial_id, _ENDS[state])
+        except Exception:  # noqa: BLE001
+            self._warn("a trial's end is not told")
+
+    def _end(self, trial_id: int, how: Any) -> None:
+        running = self._running.pop(trial_id)
+        if running.attachment is not None:
+            running.attachment.__exit__(None, None, None)
+            _attaching.release()
+        how(running.handle)
+
+    def _adopt(self, trial_id: int) -> _Running:
+        """Return a trial that another process has registered."""
+        trial = self._storage.get_trial(trial_id)
+        handle = self._client.trial(self._name, _trial_name(trial), self._join().run)
+        running = self._running[trial_id] = _Running(handle, trial, trial.last_step)
+        return running
+
+    def _set_target(self, running: _Running, reached: int = 0) -> None:
+        """Set the step at which a trial is judged after its last report, unless it has reached that or is over by then."""
+        study = self._study()
+        if study is None:
+            return
+        try:
+            step = next_milestone(study.pruner, Judged(study, running.trial, running.step))
+        except Exception:  # noqa: BLE001
+            self._warn(f"{type(study.pruner).__name__} is not what it was in Optuna 4 and 5: trials have no milestones")
+            return
+        within = self._longest is None or (step or 0) <= self._longest
+        if step is not None and within and step > max(running.target, reached):
+            running.target = step
+            running.handle.milestone(step)
+
+    def _has_process(self) -> bool:
+        """Return whether a trial that starts now has this process for itself, and an agent to attach it to.
+
+        Jobs of `optimize(n_jobs=...)` are threads of their own. After `ask`, a trial may run anywhere.
+        """
+        here = threading.current_thread()
+        if here.ident != self._made_by or here not in self._optimizing:
+            return False
+        return os.path.exists(os.environ.get(lease.AGENT_VARIABLE) or lease.AGENT_PATH) and _attaching.acquire(blocking=False)
+
+    def _open_run(self) -> str:
+        """Return the search's run, the next one where the controller says that it is over."""
+        if self._has_left:
+            self._client.flush(_PATIENCE_S)
+        run = self._run
+        while self._client.has_ended(self._name, run):
+            self._generation += 1
+            run = f"{self._run}.{self._generation}"
+        return run
+
+    def _warn(self, what: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            _log.warning("Optuna %s: %s", optuna.__version__, what, exc_info=True)
+
+
+_ENDS = {
+    TrialState.COMPLETE: TrialHandle.finish,
+    TrialState.PRUNED: TrialHandle.kill,
+    TrialState.FAIL: TrialHandle.fail,
+}
+
+
+def _observe(study: Study, url: str | None, host: str | None) -> None:
+    """Let a search see what becomes of a study, one for each."""
+    known = observer_of(study)
+    if not isinstance(known, _Search) or not known.is_of(study):
+        search = _Search(study, url, host)
+        observe(study, search)
+        weakref.finalize(study, search.end).atexit = False  # Beamer's client may be closed by then: see `_leave_at_exit`.
+
+
+def _trial_name(trial: FrozenTrial) -> str:
+    return f"trial-{trial.number}"
+
+
+def _name_of(study: str) -> str:
+    return study[:_MAX_NAME]
+
+
+def _leave_at_exit() -> None:
+    for search in list(_searches):
+        search.end()
+
+
+# What is registered last is called first: the client, which was imported above, is closed after this.
+atexit.register(_leave_at_exit)
