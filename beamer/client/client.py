@@ -127,7 +127,7 @@ class Client(AbstractContextManager["Client"]):
         run: None: the present one. For tuners: this blocks for one request, at most about `timeout_s` seconds.
         """
         status, answer = self._outbox.read(Address(name_of(study), run))
-        return answer["status"] == StudyStatus.ENDED if status == _OK and isinstance(answer, dict) else None
+        return answer.get("status") == StudyStatus.ENDED if status == _OK and isinstance(answer, dict) else None
 
     def wait_stage(self, study: str, stage: str, timeout_s: float, run: str | None = None) -> bool:
         """Wait until a stage is done, at most `timeout_s` seconds; return whether it is. For tuners: this one does block."""

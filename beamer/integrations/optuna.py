@@ -18,6 +18,7 @@ Nothing here raises into the user's program. What cannot be done is logged once,
 
 import atexit
 import logging
+import multiprocessing.util
 import os
 import socket
 import threading
@@ -66,11 +67,16 @@ class BeamerCallback:
 
 @dataclass
 class _Running:
-    """A trial that runs in this process, or that is reported on from here. done, target: the farthest steps that were told."""
+    """A trial that runs in this process, or that is reported on from here.
+
+    trial: as Optuna stored it when it started. step: the farthest that was reported, None before the first. thread: in which
+    `optimize` runs it, None where it does not. target: the last milestone. reports: how many there were.
+    """
 
     handle: TrialHandle
     trial: FrozenTrial
     step: int | None
+    thread: threading.Thread | None = None
     target: int = 0
     reports: int = 0
     attachment: Attachment | None = None
@@ -87,7 +93,7 @@ class _Search:
         self._name = _name_of(study.study_name)
         self._client = Client(url)
         self._host = host or socket.gethostname()
-        self._run = os.environ.get(RUN_VARIABLE) or shared_run(self._storage, self._study_id)
+        self._run = os.environ.get(RUN_VARIABLE)
         self._generation = 1
         self._has_left = False
         self._handle: StudyHandle | None = None
@@ -110,11 +116,22 @@ class _Search:
             self._optimizing = {thread for thread in self._optimizing if thread.is_alive() and thread is not here}
             if is_within:
                 self._optimizing.add(here)
-            elif not self._optimizing and self._handle is not None:
-                self._stay()
-                self._leaving = threading.Timer(LINGER_S, self.end)
-                self._leaving.daemon = True
-                self._leaving.start()
+                return
+            try:
+                self._end_left_trials()
+            except Exception:  # noqa: BLE001
+                self._warn("the end of a call of optimize is not told")
+
+    def _end_left_trials(self) -> None:
+        """End what `optimize` has left running, as `SystemExit` does; where nothing runs any more, leave after a while."""
+        for trial_id, running in list(self._running.items()):
+            if running.thread is not None and running.thread not in self._optimizing:
+                self._end(trial_id, TrialHandle.kill)
+        if not self._optimizing and not self._running and self._handle is not None:
+            self._stay()
+            self._leaving = threading.Timer(LINGER_S, self.end)
+            self._leaving.daemon = True
+            self._leaving.start()
 
     def end(self) -> None:
         """Leave the search; what this process began and has not ended is killed."""
@@ -140,7 +157,19 @@ class _Search:
                 for trial in self._storage.get_all_trials(self._study_id, deepcopy=False, states=(TrialState.COMPLETE,)):
                     self._measure(trial.last_step)
                 _searches.add(self)
+                if multiprocessing.parent_process() is not None:  # Such a process ends by `os._exit`.
+                    multiprocessing.util.Finalize(None, self._close, exitpriority=0)
             return self._handle
+
+    def _close(self) -> None:
+        self.end()
+        self._client.close(_PATIENCE_S)
+
+    def forget(self) -> None:
+        """Leave what a forked child inherits of this search to the parent; a trial that the child starts is its own."""
+        self._handle, self._leaving, self._has_left = None, None, False
+        self._running, self._optimizing = {}, set()
+        self._changing = threading.RLock()
 
     def _measure(self, step: int | None) -> None:
         if step is not None:
@@ -159,7 +188,10 @@ class _Search:
             running = self._running[trial_id] = _Running(handle, trial, trial.last_step)
             handle.start([self._host])
             self._set_target(running)
-            if self._has_process():
+            here = threading.current_thread()
+            if here in self._optimizing:
+                running.thread = here
+            if self._has_process(running):
                 running.attachment = handle.attach(0)
         except Exception:  # noqa: BLE001
             self._warn("a trial's start is not told")
@@ -219,13 +251,12 @@ class _Search:
             running.target = step
             running.handle.milestone(step)
 
-    def _has_process(self) -> bool:
+    def _has_process(self, running: _Running) -> bool:
         """Return whether a trial that starts now has this process for itself, and an agent to attach it to.
 
         Jobs of `optimize(n_jobs=...)` are threads of their own. After `ask`, a trial may run anywhere.
         """
-        here = threading.current_thread()
-        if here.ident != self._made_by or here not in self._optimizing:
+        if running.thread is None or running.thread.ident != self._made_by:
             return False
         return os.path.exists(os.environ.get(lease.AGENT_VARIABLE) or lease.AGENT_PATH) and _attaching.acquire(blocking=False)
 
@@ -233,7 +264,9 @@ class _Search:
         """Return the search's run, the next one where the controller says that it is over."""
         if self._has_left:
             self._client.flush(_PATIENCE_S)
-        run = self._run
+        if self._run is None:
+            self._run = shared_run(self._storage, self._study_id)
+        run = self._run if self._generation == 1 else f"{self._run}.{self._generation}"
         while self._client.has_ended(self._name, run):
             self._generation += 1
             run = f"{self._run}.{self._generation}"
@@ -274,5 +307,13 @@ def _leave_at_exit() -> None:
         search.end()
 
 
+def _forget_in_child() -> None:
+    global _attaching
+    _attaching = threading.Lock()
+    for search in list(_searches):
+        search.forget()
+
+
 # What is registered last is called first: the client, which was imported above, is closed after this.
 atexit.register(_leave_at_exit)
+os.register_at_fork(after_in_child=_forget_in_child)

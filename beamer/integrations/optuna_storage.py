@@ -16,16 +16,16 @@ A view passes each `isinstance` that the storage passes, has its heartbeats and 
 the storage itself. Other studies on the same storage are not observed.
 """
 
-import time
-import uuid
+import hashlib
+import os
+import socket
 from functools import cache
 from typing import Any, Protocol
 
-from optuna.storages import BaseStorage, InMemoryStorage
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
-RUN_ATTRIBUTE = "beamer:run"
-SETTLE_S = 0.25  # Longer than a storage takes from one process's reading to its writing.
+_RUN_DIGITS = 12  # Two of a million runs with the same name are called alike with a probability of 2 in 1000.
 _STORAGE, _LOCAL, _WITHIN = "_storage", "_thread_local", "in_optimize_loop"
 _SLOTS = ("_beamer_observer", "_beamer_storage")
 
@@ -59,9 +59,10 @@ def observe(study: Any, observer: TrialObserver) -> None:
     view._beamer_storage = storage
     local = getattr(study, _LOCAL)
     was_within: bool = getattr(local, _WITHIN)
-    watched = _watched(type(local), observer)()
-    setattr(watched, _WITHIN, was_within)
+    watched = _watched(getattr(local, "_beamer_kind", type(local)), observer)()
     setattr(study, _LOCAL, watched)
+    if was_within:
+        setattr(watched, _WITHIN, True)
     setattr(study, _STORAGE, view)
 
 
@@ -104,7 +105,11 @@ class _View:
         self._beamer_observer.reported(trial_id, step, intermediate_value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._beamer_storage.__reduce_ex__(protocol)
+        return _as_it_is, (self._beamer_storage,)
+
+
+def _as_it_is(storage: BaseStorage) -> BaseStorage:
+    return storage
 
 
 @cache
@@ -121,29 +126,21 @@ def _watched(kind: Any, observer: TrialObserver) -> Any:
         if name == _WITHIN:
             observer.optimizing(bool(value))
 
-    return type(kind)(f"Watched{kind.__name__}", (kind,), {"__setattr__": set_attribute})
+    return type(kind)(f"Watched{kind.__name__}", (kind,), {"__setattr__": set_attribute, "_beamer_kind": kind})
 
 
 def shared_run(storage: Any, study_id: int) -> str:
-    """Return the run of a study that all of its processes agree on, and no other study has; it is written once.
+    """Return the run of a study that has trials: all of its processes agree on it, and no other study has it.
 
-    Processes that find none at the same time all write, wait, and read what was written last. So they agree unless one of them
-    takes longer than `SETTLE_S` from reading to writing. A copy of a study has another id, and a run of its own.
+    It is made of what no process changes any more once a trial runs: the study's name and id, and the first trial's id and
+    start. Trials that wait start in the order of their numbers, so that the first one has started when any has. Nothing is
+    written to the storage: it has no way to write what is not there yet, but by making trials and studies.
     """
-    known = _run_of(storage, study_id)
-    if known is None:
-        storage.set_study_system_attr(study_id, RUN_ATTRIBUTE, {"study": study_id, "run": f"optuna-{uuid.uuid4().hex[:12]}"})
-        if not isinstance(storage, InMemoryStorage):  # No other process has that.
-            time.sleep(SETTLE_S)
-        known = _run_of(storage, study_id)
-    if known is None:
-        raise LookupError(f"the storage has lost {RUN_ATTRIBUTE}")
-    return known
-
-
-def _run_of(storage: Any, study_id: int) -> str | None:
-    written = storage.get_study_system_attrs(study_id).get(RUN_ATTRIBUTE)
-    if isinstance(written, dict) and written.get("study") == study_id and isinstance(written.get("run"), str):
-        run: str = written["run"]
-        return run
-    return None
+    first = storage.get_trial(storage.get_trial_id_from_study_id_trial_number(study_id, 0))
+    began = first.datetime_start
+    # Whole seconds are what every database keeps. A journal has times of this machine's zone, of which others have another.
+    start = began and (int(began.timestamp()) if isinstance(storage, JournalStorage) else began.isoformat(timespec="seconds"))
+    known: tuple[Any, ...] = (storage.get_study_name_from_id(study_id), study_id, first._trial_id, start)
+    if isinstance(storage, InMemoryStorage):  # Its ids begin anew in each process.
+        known += (socket.gethostname(), os.getpid(), began)
+    return f"optuna-{hashlib.sha256(repr(known).encode()).hexdigest()[:_RUN_DIGITS]}"

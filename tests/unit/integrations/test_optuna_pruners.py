@@ -71,7 +71,7 @@ def test_a_trial_that_breaks_is_pruned_at_its_milestone(name: str, line: str) ->
         assert told(study, ((step, steadily(step)) for step in steps))[1] is None
     milestones = set()
     for good in (None, *steps[:-1]):
-        trial, pruned = told(study, ((step, math.nan if step > (good or -1) else steadily(step)) for step in steps))
+        trial, pruned = told(study, ((step, math.nan if good is None or step > good else steadily(step)) for step in steps))
         milestone = next_milestone(study.pruner, Judged(study, begun(number=trial.number), good))
         due = next((step for step in steps if milestone is not None and step >= milestone), None)
         assert pruned == due, f"after {good}: milestone {milestone}"
