@@ -9,6 +9,7 @@ from beamer.integrations.optuna import BeamerCallback
 
 
 def objective(trial: optuna.Trial) -> float:
+    """Return the loss of a training with a drawn rate."""
     rate = trial.suggest_float("rate", 1e-3, 0.5, log=True)
     x = 1.0
     for step in range(1, 28):

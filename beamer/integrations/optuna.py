@@ -98,7 +98,9 @@ class _Search:
         self._has_left = False
         self._handle: StudyHandle | None = None
         self._running: dict[int, _Running] = {}
-        self._longest: int | None = None  # the last step of the longest trial that has completed
+        # Trials that are complete, whichever process ran them, and the last step of the longest.
+        self._measured: set[int] = set()
+        self._longest: int | None = None
         self._optimizing: set[threading.Thread] = set()
         self._made_by = threading.get_ident()
         self._leaving: threading.Timer | None = None
@@ -154,8 +156,6 @@ class _Search:
             self._stay()
             if self._handle is None:
                 self._handle = self._client.study(self._name, self._open_run(), barriers=False)
-                for trial in self._storage.get_all_trials(self._study_id, deepcopy=False, states=(TrialState.COMPLETE,)):
-                    self._measure(trial.last_step)
                 _searches.add(self)
                 if multiprocessing.parent_process() is not None:  # Such a process ends by `os._exit`.
                     multiprocessing.util.Finalize(None, self._close, exitpriority=0)
@@ -171,7 +171,9 @@ class _Search:
         self._running, self._optimizing = {}, set()
         self._changing = threading.RLock()
 
-    def _measure(self, step: int | None) -> None:
+    def _measure(self, trial: int, step: int | None) -> None:
+        """Take note of the last step of a trial that is complete, by its number."""
+        self._measured.add(trial)
         if step is not None:
             self._longest = step if self._longest is None else max(step, self._longest)
 
@@ -187,6 +189,9 @@ class _Search:
             handle = self._join().trial(_trial_name(trial))
             running = self._running[trial_id] = _Running(handle, trial, trial.last_step)
             handle.start([self._host])
+            for complete in self._storage.get_all_trials(self._study_id, deepcopy=False, states=(TrialState.COMPLETE,)):
+                if complete.number not in self._measured:
+                    self._measure(complete.number, complete.last_step)
             self._set_target(running)
             here = threading.current_thread()
             if here in self._optimizing:
@@ -217,7 +222,7 @@ class _Search:
             if trial_id not in self._running:
                 self._adopt(trial_id)
             if state == TrialState.COMPLETE:
-                self._measure(self._running[trial_id].step)
+                self._measure(self._running[trial_id].trial.number, self._running[trial_id].step)
             self._end(trial_id, _ENDS[state])
         except Exception:  # noqa: BLE001
             self._warn("a trial's end is not told")

@@ -30,6 +30,7 @@ from tests.processes.site import of_directory, until
 from tests.support.checkout import ROOT
 from tests.support.documented import blocks_of, register
 from tests.support.example_packages import install
+from tests.support.here import fabric_here
 from tests.support.served_controller import served
 from topologies import leaf_spine
 
@@ -138,6 +139,18 @@ def test_the_script_of_a_tuner_registers_its_stages(folder: Folder) -> None:
         "rate-0.1": (TrialStatus.FINISHED, 40),
     }
     assert study.trials["rate-0.1"].loss == pytest.approx(0.9**40)
+
+
+@covers("optuna_pruning.py")
+def test_the_search_by_optuna_is_told(folder: Folder) -> None:
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    with served(fabric_here(), folder.path / "journal.db") as beamer:
+        said = folder.run("optuna_pruning.py", variables={"BEAMER_URL": beamer.url})
+        study = beamer.ask(lambda runtime: runtime.tracker.studies["descent"])
+    assert said.startswith("20 trials, the best has ")
+    assert study.status is StudyStatus.ENDED
+    assert len(study.trials) == 20
+    assert {trial.status for trial in study.trials.values()} == {TrialStatus.FINISHED, TrialStatus.KILLED}
 
 
 @covers("search.yaml")

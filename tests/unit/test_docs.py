@@ -27,6 +27,7 @@ MAX_WORDS = {
     "docs/tuners/command.md": 2500,
     "docs/tuners/ray-tune.md": 1800,
     "docs/tuners/python.md": 1800,
+    "docs/tuners/optuna.md": 300,
 }
 MAX_DECISION_WORDS = 300
 READ_FIRST = ("README.md", "docs/fit.md", "docs/quickstart.md", "docs/concepts.md")
