@@ -37,7 +37,7 @@ from beamer.client.request import Address, name_of
 from beamer.client.urls import controller_urls
 from beamer.errors import InputError
 from beamer.ports import HTTP_PORT
-from beamer.studies.model import Rung, StudyStatus
+from beamer.studies.model import Rung
 
 if TYPE_CHECKING:
     from beamer.client.controllers import Controllers
@@ -46,7 +46,6 @@ URL = f"http://127.0.0.1:{HTTP_PORT}"
 URL_VARIABLE = "BEAMER_URL"
 RUN_VARIABLE = "BEAMER_RUN"
 MAX_TIMEOUT_S = 3600.0  # An answer that takes more than an hour counts as none.
-_OK = 200
 _PROCESS_RUN = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 
 _log = logging.getLogger("beamer.client")
@@ -120,14 +119,6 @@ class Client(AbstractContextManager["Client"]):
         """
         named = run or os.environ.get(RUN_VARIABLE) or None
         return TrialHandle(self._outbox, Address(name_of(study), named, trial=name_of(trial)))
-
-    def has_ended(self, study: str, run: str | None = None) -> bool | None:
-        """Ask whether a run of a study has ended; return None where the controller does not say, or knows none.
-
-        run: None: the present one. For tuners: this blocks for one request, at most about `timeout_s` seconds.
-        """
-        status, answer = self._outbox.read(Address(name_of(study), run))
-        return answer.get("status") == StudyStatus.ENDED if status == _OK and isinstance(answer, dict) else None
 
     def wait_stage(self, study: str, stage: str, timeout_s: float, run: str | None = None) -> bool:
         """Wait until a stage is done, at most `timeout_s` seconds; return whether it is. For tuners: this one does block."""

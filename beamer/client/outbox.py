@@ -228,15 +228,6 @@ class Outbox:
             time.sleep(min(FIRST_PAUSE_S, left_s))
         return False
 
-    def read(self, address: Address) -> tuple[int, Any]:
-        """Ask once for what is known of a study; return the answer's status and what it holds, 0 and None where none comes."""
-        try:
-            answer = self._transport().request("GET", address.path())
-            return answer.status_code, answer.json()
-        except (ConnectionError, ValueError) as error:
-            _log.debug("reading %s: %s", address, error)
-            return 0, None
-
     def reset_after_fork(self) -> None:
         """Forget the parent's requests, which the parent sends, and its thread and connection, which this process lacks."""
         if self._http is not None:

@@ -10,8 +10,7 @@ reported value, its sign turned where the study maximizes.
 
 From the callback's making on, a study is observed: in every `optimize`, and from `ask` to `tell`. The process takes part in the
 search from its first trial until `LINGER_S` after the end of `optimize`, the end of the study object, or its own, whichever is
-first. All processes of one study on one storage share a run, see `shared_run`. A search that is over and goes on is the next
-run, `R.2` after `R`.
+first. All processes of one study on one storage share a run, see `shared_run`, also those that come when others have left.
 
 Nothing here raises into the user's program. What cannot be done is logged once, and left out.
 """
@@ -23,6 +22,7 @@ import os
 import socket
 import threading
 import weakref
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +35,14 @@ from beamer.integrations.optuna_pruners import Judged, counts_reports, next_mile
 from beamer.integrations.optuna_storage import observe, observer_of, shared_run, storage_of
 
 _MAX_NAME = 200  # characters of a study's name at the controller
-LINGER_S = 30.0  # An `optimize` that follows within this time goes on with the same run.
-_PATIENCE_S = 1.0  # for the controller, before a search that was over goes on
+LINGER_S = 30.0  # Calls of `optimize` that follow one another are one search.
+_EXIT_S = 1.0  # for the last requests of a process that ends
 
 _log = logging.getLogger("beamer.integrations")
 _searches: "weakref.WeakSet[_Search]" = weakref.WeakSet()
+# Objects of one study in several threads are one member of it: by its name and run, how many take part.
+_taking_part: "Counter[tuple[str, str]]" = Counter()
+_counting = threading.Lock()
 # A process has one trial at a time whose connections its agent is told to mark.
 _attaching = threading.Lock()
 
@@ -93,9 +96,6 @@ class _Search:
         self._name = _name_of(study.study_name)
         self._client = Client(url)
         self._host = host or socket.gethostname()
-        self._run = os.environ.get(RUN_VARIABLE)
-        self._generation = 1
-        self._has_left = False
         self._handle: StudyHandle | None = None
         self._running: dict[int, _Running] = {}
         # Trials that are complete, whichever process ran them, and the last step of the longest.
@@ -145,29 +145,35 @@ class _Search:
             try:
                 for trial_id in list(self._running):
                     self._end(trial_id, TrialHandle.kill)
-                handle.__exit__(None, None, None)
+                with _counting:
+                    _taking_part[handle.name, handle.run] -= 1
+                    is_last = _taking_part[handle.name, handle.run] == 0
+                if is_last:
+                    handle.__exit__(None, None, None)
             except Exception:  # noqa: BLE001  This may be called where the interpreter would show a traceback.
                 self._warn("the search's end is not told")
-            self._has_left = True
 
     def _join(self) -> StudyHandle:
         """Return the search, of which this process is a part from now on."""
         with self._changing:
             self._stay()
             if self._handle is None:
-                self._handle = self._client.study(self._name, self._open_run(), barriers=False)
+                run = os.environ.get(RUN_VARIABLE) or shared_run(self._storage, self._study_id)
+                self._handle = self._client.study(self._name, run, barriers=False)
                 _searches.add(self)
+                with _counting:
+                    _taking_part[self._handle.name, run] += 1
                 if multiprocessing.parent_process() is not None:  # Such a process ends by `os._exit`.
                     multiprocessing.util.Finalize(None, self._close, exitpriority=0)
             return self._handle
 
     def _close(self) -> None:
         self.end()
-        self._client.close(_PATIENCE_S)
+        self._client.close(_EXIT_S)
 
     def forget(self) -> None:
         """Leave what a forked child inherits of this search to the parent; a trial that the child starts is its own."""
-        self._handle, self._leaving, self._has_left = None, None, False
+        self._handle, self._leaving = None, None
         self._running, self._optimizing = {}, set()
         self._changing = threading.RLock()
 
@@ -265,18 +271,6 @@ class _Search:
             return False
         return os.path.exists(os.environ.get(lease.AGENT_VARIABLE) or lease.AGENT_PATH) and _attaching.acquire(blocking=False)
 
-    def _open_run(self) -> str:
-        """Return the search's run, the next one where the controller says that it is over."""
-        if self._has_left:
-            self._client.flush(_PATIENCE_S)
-        if self._run is None:
-            self._run = shared_run(self._storage, self._study_id)
-        run = self._run if self._generation == 1 else f"{self._run}.{self._generation}"
-        while self._client.has_ended(self._name, run):
-            self._generation += 1
-            run = f"{self._run}.{self._generation}"
-        return run
-
     def _warn(self, what: str) -> None:
         if what not in self._warned:
             self._warned.add(what)
@@ -313,8 +307,9 @@ def _leave_at_exit() -> None:
 
 
 def _forget_in_child() -> None:
-    global _attaching
-    _attaching = threading.Lock()
+    global _attaching, _counting
+    _attaching, _counting = threading.Lock(), threading.Lock()
+    _taking_part.clear()
     for search in list(_searches):
         search.forget()
 
