@@ -161,6 +161,9 @@ class _Search:
                 run = os.environ.get(RUN_VARIABLE) or shared_run(self._storage, self._study_id)
                 self._handle = self._client.study(self._name, run, barriers=False)
                 _searches.add(self)
+                # What is registered last is called first: while the client and its membership are as they were.
+                atexit.unregister(_leave_at_exit)
+                atexit.register(_leave_at_exit)
                 with _counting:
                     _taking_part[self._handle.name, run] += 1
                 if multiprocessing.parent_process() is not None:  # Such a process ends by `os._exit`.
@@ -314,6 +317,4 @@ def _forget_in_child() -> None:
         search.forget()
 
 
-# What is registered last is called first: the client, which was imported above, is closed after this.
-atexit.register(_leave_at_exit)
 os.register_at_fork(after_in_child=_forget_in_child)
