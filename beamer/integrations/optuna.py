@@ -16,6 +16,7 @@ Nothing here raises into the user's program. What cannot be done is logged once,
 """
 
 import atexit
+import hashlib
 import logging
 import multiprocessing.util
 import os
@@ -33,9 +34,10 @@ from optuna.trial import FrozenTrial, TrialState
 from beamer.client import RUN_VARIABLE, Attachment, Client, StudyHandle, TrialHandle, lease
 from beamer.integrations.optuna_pruners import Judged, counts_reports, next_milestone
 from beamer.integrations.optuna_storage import observe, observer_of, shared_run, storage_of
+from beamer.studies.model import escape_name
 
-_MAX_NAME = 200  # characters of a study's name at the controller
 LINGER_S = 30.0  # Calls of `optimize` that follow one another are one search.
+_MAX_NAME = 100  # characters of a study's name, which leave room for those of its trials
 _EXIT_S = 1.0  # for the last requests of a process that ends
 
 _log = logging.getLogger("beamer.integrations")
@@ -149,7 +151,9 @@ class _Search:
                     _taking_part[handle.name, handle.run] -= 1
                     is_last = _taking_part[handle.name, handle.run] == 0
                 if is_last:
-                    handle.__exit__(None, None, None)
+                    handle.leave()
+                else:
+                    handle.disconnect()
             except Exception:  # noqa: BLE001  This may be called where the interpreter would show a traceback.
                 self._warn("the search's end is not told")
 
@@ -301,7 +305,11 @@ def _trial_name(trial: FrozenTrial) -> str:
 
 
 def _name_of(study: str) -> str:
-    return study[:_MAX_NAME]
+    """Return a study's name, or what comes near it where that is none for the controller."""
+    if study.isprintable() and study.strip() == study and len(escape_name(study)) <= _MAX_NAME:
+        return study
+    plain = "".join(one if one.isprintable() and one not in "/%" else "_" for one in study.strip())
+    return f"{plain[: _MAX_NAME // 2]}-{hashlib.sha256(study.encode()).hexdigest()[:8]}"
 
 
 def _leave_at_exit() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import optuna
 
+from beamer.client import membership
 from beamer.integrations.optuna import BeamerCallback
 
 STEPS = 9
@@ -24,8 +25,9 @@ def main(options: dict[str, Any]) -> None:
 
     storage: its URL. study: its name. pruner: one of `PRUNERS`. trials: how many. heartbeat: whether the storage has one.
     together: how many trials have to be there before one goes on. hold: a file in whose absence the trials that this process
-    starts go on; `hold.held` is there once one is held.
+    starts go on; `hold.held` is there once one is held. lease_s: that of members.
     """
+    membership.LEASE_S = options.get("lease_s", membership.LEASE_S)
     storage = optuna.storages.RDBStorage(
         options["storage"],
         heartbeat_interval=1 if options.get("heartbeat") else None,

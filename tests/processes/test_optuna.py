@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ STOCK = ROOT / "tests" / "processes" / "stock" / "optuna_pruning.py"
 PAGE = ROOT / "docs" / "tuners" / "optuna.md"
 MAX_LINES = 2
 TIMEOUT_S = 240
+LEASE_S = 2.0
 STATUS = {
     TrialState.COMPLETE: TrialStatus.FINISHED,
     TrialState.PRUNED: TrialStatus.KILLED,
@@ -87,33 +88,48 @@ def leave(study: Any) -> None:
     assert search._client.flush(TIMEOUT_S)
 
 
-def start(**options: Any) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.processes.optuna_program", json.dumps(options)]
-    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Return what starts a program that takes part in a study."""
+    started: list[subprocess.Popen[str]] = []
+
+    def starting(**options: Any) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "tests.processes.optuna_program", json.dumps(options)]
+        started.append(subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield starting
+    for process in started:
+        with process:
+            process.kill()
 
 
 def ended(process: "subprocess.Popen[str]") -> None:
-    """Wait for a program, which must succeed without a warning."""
+    """Wait for a program, which must succeed; nothing is refused."""
     _, said = process.communicate(timeout=TIMEOUT_S)
-    assert (process.returncode, said) == (0, "")
+    assert process.returncode == 0, said
+    # A machine that stalls may let a request take longer than its time: it is sent again.
+    assert [line for line in said.splitlines() if "does not answer" not in line] == []
 
 
 @pytest.mark.parametrize("pruner", PRUNERS)
-def test_three_processes_on_one_storage_are_one_study(pruner: str, beamer: Served, tmp_path: Path) -> None:
+def test_three_processes_on_one_storage_are_one_study(pruner: str, beamer: Served, start: Start, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/studies.db"
     study = optuna.create_study(study_name=pruner, storage=storage)
     # Each waits in its first trial for those of the others: none may be through before another one begins.
-    processes = [start(storage=storage, study=pruner, pruner=pruner, trials=5, together=3) for _ in range(3)]
+    processes = [start(storage=storage, study=pruner, pruner=pruner, trials=4, together=3) for _ in range(3)]
     for process in processes:
         ended(process)
-    assert len(study.trials) == 15
+    assert len(study.trials) == 12
     record = over(beamer, study)
     assert not beamer.ask(lambda runtime: runtime.tracker.past_runs(pruner)), "all took part in one run"
     targets = {target.step for trial in record.trials.values() for target in trial.targets}
     assert targets - {11} == ({2, 5, 8} if pruner == "median" else {1, 3, 9}), (
         "11 may come before a trial has ended with step 9"
     )
-    assert {TrialStatus.KILLED, TrialStatus.FINISHED} == {trial.status for trial in record.trials.values()}
 
 
 def test_threads_of_one_process(beamer: Served) -> None:
@@ -181,18 +197,21 @@ def test_an_interrupted_search_ends_with_its_process(beamer: Served) -> None:
     assert over(beamer, study).trials["trial-1"].status is TrialStatus.FAILED, "as Optuna itself has it"
 
 
-def test_a_killed_process_loses_its_trial_and_another_one_retries_it(beamer: Served, tmp_path: Path) -> None:
+def test_a_killed_process_loses_its_trial_and_another_one_retries_it(beamer: Served, start: Start, tmp_path: Path) -> None:
     options = {"storage": f"sqlite:///{tmp_path}/study.db", "study": "killed", "pruner": "halving", "heartbeat": True}
     study = optuna.create_study(study_name="killed", storage=options["storage"])
     hold = tmp_path / "hold"
     hold.touch()
-    victim = start(**options, trials=3, hold=str(hold))
+    victim = start(**options, trials=3, hold=str(hold), lease_s=LEASE_S)
     try:
         until(hold.with_suffix(".held").exists, "the trial to be held")
     finally:
         victim.kill()
         victim.communicate(timeout=TIMEOUT_S)
     assert study.trials[0].state is TrialState.RUNNING
+    trial = "killed", "trial-0"
+    assert beamer.until(lambda runtime: runtime.tracker.studies[trial[0]].trials[trial[1]].status is TrialStatus.SILENT)
+    assert beamer.ask(lambda runtime: runtime.tracker.studies["killed"].status) is StudyStatus.SILENT
     time.sleep(3.5)  # longer than the grace period of Optuna's heartbeats
     ended(start(**options, trials=4))
     assert [trial.state for trial in study.trials[:1]] == [TrialState.FAIL]
@@ -205,7 +224,7 @@ def test_a_killed_process_loses_its_trial_and_another_one_retries_it(beamer: Ser
     )
 
 
-def test_a_search_that_was_left_goes_on(beamer: Served, tmp_path: Path) -> None:
+def test_a_search_that_was_left_goes_on(beamer: Served, start: Start, tmp_path: Path) -> None:
     options = {"storage": f"sqlite:///{tmp_path}/study.db", "study": "again", "pruner": "median", "trials": 2}
     study = optuna.create_study(study_name="again", storage=options["storage"])
     for trials in (2, 4):

@@ -23,6 +23,7 @@ from beamer.client import RUN_VARIABLE, lease  # noqa: E402
 from beamer.integrations import optuna as integration  # noqa: E402
 from beamer.integrations import optuna_storage  # noqa: E402
 from beamer.integrations.optuna import BeamerCallback  # noqa: E402
+from beamer.studies.model import MAX_KEY_CHARACTERS, check_name, trial_key  # noqa: E402
 from tests.support.fake_controller import FakeBeamer, raw_server, warnings  # noqa: E402
 
 NOBODY = "http://127.0.0.1:9"  # where no controller listens
@@ -349,6 +350,19 @@ def test_a_report_costs_below_a_millisecond(controller: str, pruner: str, beamer
     else:
         p99_s = least({"there": beamer.url, "absent": NOBODY}[controller])
     assert p99_s < MAX_P99_S
+
+
+@pytest.mark.parametrize("name", ["lr=0.1, depth/2", "x" * 101, "/" * 50, "two\nlines", " spaces "])
+def test_a_study_may_be_called_as_optuna_allows(name: str, beamer: FakeBeamer) -> None:
+    study = optuna.create_study(study_name=name)
+    BeamerCallback(study, beamer.url)
+    study.ask()
+    told(beamer, study)
+    (known,) = {search._name for search in integration._searches if search.is_of(study)}
+    assert check_name(known, "study") == known
+    assert len(trial_key(known, "trial-1000000")) <= MAX_KEY_CHARACTERS
+    assert (known == name) == (name == "lr=0.1, depth/2")
+    assert beamer.received
 
 
 def test_threads_of_one_study_are_told_apart(beamer: FakeBeamer) -> None:
