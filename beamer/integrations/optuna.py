@@ -219,11 +219,11 @@ class _Search:
         try:
             running = self._running.get(trial_id) or self._adopt(trial_id)
             running.reports += 1
-            study = self._study()
+            study, loss = self._study(), self._sign * value
             if study is not None and counts_reports(study.pruner):
-                running.handle.progress(running.reports, self._sign * value)
+                running.handle.progress(running.reports, loss)
             elif running.step is None or step > running.step:
-                running.handle.progress(step, self._sign * value)
+                running.handle.progress(step, loss)
                 self._set_target(running, step)
                 running.step = step
         except Exception:  # noqa: BLE001
