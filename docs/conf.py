@@ -29,6 +29,6 @@ myst_number_code_blocks: list[str] = []
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}
-autodoc_mock_imports = ["ray"]
+autodoc_mock_imports = ["optuna", "ray"]
 autodoc_preserve_defaults = True
 default_role = "code"

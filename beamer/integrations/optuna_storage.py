@@ -86,7 +86,7 @@ class _View:
     _beamer_observer: TrialObserver
     _beamer_storage: Any
 
-    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+    def create_new_trial(self, study_id: int, template_trial: "FrozenTrial | None" = None) -> int:
         trial_id: int = super().create_new_trial(study_id, template_trial)  # type: ignore[misc]
         if template_trial is None or template_trial.state == TrialState.RUNNING:  # Others wait, or have ended elsewhere.
             self._beamer_observer.started(trial_id)
