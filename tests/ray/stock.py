@@ -1,0 +1,48 @@
+"""Trials of ordinary programs of Ray Tune, which know nothing of Beamer, and what a controller knows of their searches."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from beamer.network.fabric import Fabric
+from topologies.single import build
+
+STEP_S = 0.03
+
+
+class Descent(tune.Trainable):  # type: ignore[misc]
+    """A trial whose loss falls at the rate of its configuration. fails_at: the step at which it fails once, if any."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.x = 1.0
+
+    def step(self) -> dict[str, Any]:
+        time.sleep(self.config.get("step_s", STEP_S))
+        if self.iteration + 1 == self.config.get("fails_at"):
+            marker = Path(self.config["marker"])
+            if not marker.exists() or self.config.get("always"):
+                marker.touch()
+                raise RuntimeError("broken")
+        self.x *= 1 - self.config["rate"]
+        return {"loss": self.x, "score": 1 - self.x}
+
+    def save_checkpoint(self, folder: str) -> None:
+        Path(folder, "x.json").write_text(json.dumps(self.x))
+
+    def load_checkpoint(self, folder: str) -> None:
+        self.x = json.loads(Path(folder, "x.json").read_text())
+
+    def reset_config(self, config: dict[str, Any]) -> bool:
+        self.config = config
+        self.x = 1.0
+        return True
+
+
+def network(addresses: list[str]) -> Fabric:
+    """Return a network whose hosts, h1 first, have these addresses, as the nodes of a Ray cluster do."""
+    fabric = build(hosts=len(addresses))
+    return replace(fabric, hosts=tuple(replace(host, ip=ip) for host, ip in zip(fabric.hosts, addresses, strict=True)))
