@@ -1,5 +1,8 @@
 """Searches of Ray Tune that have a `BeamerCallback` beside what they had before: what the controller knows of them."""
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +26,7 @@ from tests.support.served_controller import Served, served
 # Tune does not close its trials' result files when a search ends before they do.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning", "ignore:.*Tune.*:FutureWarning")
 
-RATES = (0.01, 0.03, 0.05, 0.08, 0.1, 0.2, 0.3, 0.4)
+PATIENCE_S = 30.0
 
 
 @pytest.fixture
@@ -37,57 +40,220 @@ def run(
     folder: Path,
     controller: Served,
     scheduler: Any,
-    rates: Sequence[float] = RATES,
+    rates: Sequence[float],
     stop: Any = None,
     reuse: bool = False,
     config: dict[str, Any] | None = None,
     trainable: Any = Descent,
     **options: Any,
 ) -> Any:
+    """Run a search."""
     return tune.Tuner(
         tune.with_resources(trainable, {"cpu": 1, "gpu": 1}),
         param_space={"rate": tune.grid_search(list(rates)), **(config or {})},
         tune_config=tune.TuneConfig(
-            metric="loss", mode="min", scheduler=scheduler, reuse_actors=reuse, **options.pop("tune_config", {})
+            **{"metric": "loss", "mode": "min", "scheduler": scheduler, "reuse_actors": reuse, **options.pop("tune_config", {})}
         ),
         run_config=tune.RunConfig(
-            name="search",
+            **{"name": "search", **options},
             storage_path=str(folder / "results"),
             stop=stop,
             verbose=0,
             callbacks=[BeamerCallback(url=controller.url)],
-            **options,
         ),
     ).fit()
 
 
 def known(controller: Served, study: str = "search") -> dict[str, Any]:
-    """Return what the controller knows of a search, once it is over there."""
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        found = {one["name"]: one for one in plain_http.get(f"{controller.url}/v1/studies").json()["studies"]}
-        if study in found and found[study]["status"] == "ended":
-            break
+    """Return what the controller knows of a search once it is over: nothing is left of it that runs or is waited for."""
+    deadline = time.monotonic() + PATIENCE_S
+    one: dict[str, Any] = {}
+    while one.get("status") != "ended" and time.monotonic() < deadline:
         time.sleep(0.05)
-    one: dict[str, Any] = found[study]
-    assert one["status"] == "ended"
-    for trial in one["trials"]:
-        assert trial["status"] in ("finished", "killed", "failed")
-        assert [t for t in trial["targets"] if t["reached_s"] is None] == [] or trial["status"] != "finished", trial
-    assert all(stage["ended_s"] is not None for stage in one["stages"])
+        one = studies(controller).get(study, {})
+    assert one["status"] == "ended", one
+    assert {trial["status"] for trial in one["trials"]} <= {"finished", "killed", "failed"}
+    assert all(attempt["ended_s"] for trial in one["trials"] for attempt in trial["attempts"])
+    unreached = [target for trial in one["trials"] for target in trial["targets"] if target["reached_s"] is None]
+    assert unreached == [], "phantom milestones"
+    assert [stage["name"] for stage in one["stages"] if stage["status"] != "done" or stage["missing"]] == []
     return one
+
+
+def studies(controller: Served) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in plain_http.get(f"{controller.url}/v1/studies").json()["studies"]}
 
 
 def iterations(results: Any) -> dict[str, int]:
     return {one.metrics["trial_id"]: one.metrics["training_iteration"] for one in results}
 
 
-def done(study: dict[str, Any]) -> dict[str, int]:
-    return {trial["name"]: trial["done"] for trial in study["trials"]}
+def by_name(study: dict[str, Any], key: str) -> dict[str, Any]:
+    return {trial["name"]: trial[key] for trial in study["trials"]}
+
+
+def targets(trial: dict[str, Any], stage: bool) -> list[Any]:
+    """Return the steps that were waited for, with their stages if stages have them."""
+    return [(one["stage"], one["step"]) if stage else one["step"] for one in trial["targets"] if bool(one["stage"]) == stage]
 
 
 def test_asha(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
-    results = run(tmp_path, controller, ASHAScheduler(max_t=16, grace_period=1, reduction_factor=4))
+    # The best rate comes first, so that others are stopped.
+    results = run(tmp_path, controller, ASHAScheduler(max_t=8, reduction_factor=2), (0.4, 0.3, 0.02, 0.01))
     study = known(controller)
-    print(study)
-    assert done(study) == iterations(results)
+    assert (study["barriers"], [rung["step"] for rung in study["rungs"]]) == (False, [1, 2, 4, 8])
+    assert by_name(study, "done") == iterations(results)
+    for trial in study["trials"]:
+        assert trial["status"] == ("finished" if trial["done"] == 8 else "killed")
+        assert targets(trial, stage=False) == [step for step in (1, 2, 4, 8) if step <= trial["done"]]
+        assert trial["loss"] == pytest.approx(min(one.metrics["loss"] for one in results if named(one) == trial["name"]))
+    assert set(by_name(study, "status").values()) == {"finished", "killed"}
+    hosts = [attempt["workers"][0]["host"] for trial in study["trials"] for attempt in trial["attempts"]]
+    ips = {named(one): one.metrics["node_ip"] for one in results}
+    assert hosts == [f"h{int(ips[trial['name']].rpartition('.')[2]) - 1}" for trial in study["trials"]]
+    assert set(hosts) == {"h2", "h3"}
+
+
+def named(result: Any) -> str:
+    return str(result.metrics["trial_id"])
+
+
+def test_hyperband(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
+    rates = (0.05, 0.1, 0.15, 0.02, 0.3, 0.4)
+    results = run(tmp_path, controller, HyperBandScheduler(max_t=4, reduction_factor=2), rates, reuse=True)
+    study = known(controller)
+    assert study["barriers"]
+    assert by_name(study, "done") == iterations(results)
+    expected = {
+        "band0-bracket0-rung0": (4, 3),  # a step, and how many trials come to it
+        "band0-bracket1-rung0": (2, 3),
+        "band0-bracket1-rung1": (4, 2),
+    }
+    found = {stage["name"]: (set(stage["targets"].values()), len(stage["targets"])) for stage in study["stages"]}
+    assert found == {name: ({step}, trials) for name, (step, trials) in expected.items()}
+    assert sum(targets(trial, stage=False) != [] for trial in study["trials"]) == 0
+    assert sorted((trial["status"], trial["done"]) for trial in study["trials"]) == [("finished", 4)] * 5 + [("killed", 2)]
+    # A trial that waits for others does not run.
+    assert "paused" in {attempt["reason"] for trial in study["trials"] for attempt in trial["attempts"]}
+
+
+@pytest.mark.parametrize("reuse", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_population_based_training(cluster: LocalRayCluster, controller: Served, tmp_path: Path, reuse: bool) -> None:
+    stop = {"training_iteration": 12}
+    results = run(tmp_path, controller, population(synch=False), (0.01, 0.05, 0.2, 0.4), stop, reuse=reuse)
+    study = known(controller)
+    assert not study["barriers"]
+    assert study["stages"] == []
+    assert by_name(study, "done") == iterations(results)
+    copies = (tmp_path / "results" / "search" / "pbt_global.txt").read_text().splitlines()
+    assert copies, "nothing was copied: the test shows nothing"
+    for trial in study["trials"]:
+        assert set(begun(controller, trial["name"])) <= {0, 4, 8}
+        assert (trial["status"], trial["budget"], targets(trial, stage=False)[0]) == ("finished", 12, 4)
+        assert set(targets(trial, stage=False)) == {4, 8, 12}
+
+
+def test_generations_of_synchronous_population_based_training(
+    cluster: LocalRayCluster, controller: Served, tmp_path: Path
+) -> None:
+    run(tmp_path, controller, population(synch=True), (0.01, 0.05, 0.2, 0.4), {"training_iteration": 10}, reuse=True)
+    study = known(controller)
+    assert study["barriers"]
+    found = [(stage["name"], set(stage["targets"].values()), len(stage["targets"])) for stage in study["stages"]]
+    assert found == [("generation0", {4}, 4), ("generation1", {8}, 4), ("generation2", {10}, 4)]
+    assert {(trial["status"], trial["done"]) for trial in study["trials"]} == {("finished", 10)}
+
+
+def population(synch: bool) -> PopulationBasedTraining:
+    return PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=4,
+        hyperparam_mutations={"rate": [0.01, 0.1, 0.4]},
+        synch=synch,
+    )
+
+
+def test_plain_search_with_a_metric_to_maximise(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
+    stop = {"training_iteration": 5}
+    results = run(tmp_path, controller, None, (0.1, 0.2), stop, tune_config={"metric": "score", "mode": "max"})
+    study = known(controller)
+    assert (study["barriers"], study["rungs"], study["stages"]) == (False, [], [])
+    assert {(trial["status"], trial["done"], trial["budget"]) for trial in study["trials"]} == {("finished", 5, 5)}
+    assert by_name(study, "loss") == {named(one): pytest.approx(-one.metrics["score"]) for one in results}
+
+
+@pytest.mark.long
+def test_median_stopping(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
+    scheduler = MedianStoppingRule(time_attr="training_iteration", grace_period=3)
+    stop = {"training_iteration": 8}
+    results = run(tmp_path, controller, scheduler, (0.4, 0.3, 0.2, 0.1, 0.01, 0.02), stop, reuse=True)
+    study = known(controller)
+    assert by_name(study, "done") == iterations(results)
+    assert {(trial["status"], trial["done"] == 8) for trial in study["trials"]} == {("finished", True), ("killed", False)}
+
+
+def test_a_trial_that_fails_is_started_again_at_its_checkpoint_or_has_failed(
+    cluster: LocalRayCluster, controller: Served, tmp_path: Path
+) -> None:
+    config = {"fails_at": 6, "marker": str(tmp_path / "failed")}
+    options = {
+        "failure_config": tune.FailureConfig(max_failures=1),
+        "checkpoint_config": tune.CheckpointConfig(checkpoint_frequency=2),
+    }
+    run(tmp_path, controller, None, (0.1,), {"training_iteration": 8}, config=config, **options)
+    [trial] = known(controller)["trials"]
+    assert (trial["status"], trial["done"], len(trial["attempts"])) == ("finished", 8, 2)
+    assert begun(controller, trial["name"]) == [0, 4]
+    (tmp_path / "failed").unlink()
+    run(tmp_path / "again", controller, None, (0.1,), {"training_iteration": 8}, config=config)
+    [trial] = known(controller)["trials"]
+    assert (trial["status"], trial["done"]) == ("failed", 5)
+
+
+def begun(controller: Served, trial: str) -> list[int | None]:
+    """Return at which step each attempt of a trial began."""
+    return controller.ask(
+        lambda runtime: [attempt.step for attempt in runtime.tracker.trials[f"search/{trial}"].attempts.values()]
+    )
+
+
+def test_an_interrupted_search_leaves_nothing(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
+    processes: list[Any] = []
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            trials = studies(controller).get("search", {}).get("trials", [])
+            running = [trial for trial in trials if trial["status"] == "running" and trial["done"] > 1]
+            if len(running) == 2:
+                processes.extend(trial["attempts"][-1]["workers"][0]["process"] for trial in running)
+                break
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    results = run(tmp_path, controller, ASHAScheduler(max_t=1000), (0.1, 0.2))
+    thread.join()
+    study = studies_when_ended(controller)
+    assert {trial["status"] for trial in study["trials"]} == {"killed"}
+    assert {process["pid"] for process in processes} == {one.metrics["pid"] for one in results}
+    assert all(process["start"] and process["namespace"] for process in processes)
+
+
+def studies_when_ended(controller: Served) -> dict[str, Any]:
+    """Return what is known of a search that was interrupted: its milestones were not reached."""
+    assert controller.until(lambda runtime: all(study.status.value == "ended" for study in runtime.tracker.studies.values()))
+    return studies(controller)["search"]
+
+
+def test_a_search_at_no_controller_goes_on(cluster: LocalRayCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    results = run(tmp_path, Nowhere(), ASHAScheduler(max_t=4), (0.1,))  # type: ignore[arg-type]
+    assert iterations(results).popitem()[1] == 4
+    assert [record for record in caplog.records if record.name == "beamer.integrations"] == []
+
+
+class Nowhere:
+    """A controller that is not there."""
+
+    url = "http://127.0.0.1:9"

@@ -26,6 +26,7 @@ MAX_WORDS = {
     "docs/see-and-end.md": 600,
     "docs/tuners/command.md": 2500,
     "docs/tuners/ray-tune.md": 1800,
+    "docs/tuners/ray-tune-callback.md": 300,
     "docs/tuners/python.md": 1800,
     "docs/tuners/optuna.md": 300,
 }

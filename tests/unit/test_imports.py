@@ -23,6 +23,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "alembic": JOURNAL,
     "ray": (
         "beamer/engines/ray_tune/",
+        "beamer/integrations/ray_tune/",
         "eval/gpu/ray_search.py",
         "eval/gpu/ray_trial.py",
         "eval/ray_cluster.py",

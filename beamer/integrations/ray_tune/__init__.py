@@ -5,9 +5,22 @@
     tune.RunConfig(callbacks=[BeamerCallback()])
 
 callback: what Tune calls. search: the search as the client is told of it. schedules: what Tune's schedulers know of rungs.
-controller: how a callback comes to the controller of its search. location: where a trial's process is.
+controller: how a callback comes to the controller of its search. location: where a trial's process is. values: what results and
+stop criteria say. `search` and `values` do not import Ray.
 """
 
-from beamer.integrations.ray_tune.callback import BeamerCallback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from beamer.integrations.ray_tune.callback import BeamerCallback
 
 __all__ = ["BeamerCallback"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the callback, and Ray with it, when it is asked for."""
+    if name == "BeamerCallback":
+        from beamer.integrations.ray_tune.callback import BeamerCallback
+
+        return BeamerCallback
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -17,7 +16,7 @@ from beamer.client.client import URL, URL_VARIABLE
 from beamer.errors import BeamerError
 from beamer.gpu.link import hosts_of
 from beamer.integrations.ray_tune.controller import HeardScheduler, calling
-from beamer.integrations.ray_tune.location import Location, answered, ask, of_result
+from beamer.integrations.ray_tune.location import Location, Locator, of_result
 from beamer.integrations.ray_tune.schedules import ReadSchedule, ray_version
 from beamer.integrations.ray_tune.search import TuneSearch
 from beamer.integrations.ray_tune.values import step_of
@@ -62,7 +61,7 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
         self._controller: TuneController | None = None
         self._search: TuneSearch | None = None
         self._heard: HeardScheduler | None = None
-        self._answers: dict[Any, Future[Any]] = {}
+        self._locator = Locator()
         self._hosts: dict[str, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,14 +99,14 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
         if self._search is not None:
             checkpoint = trial.latest_checkpoint_result
             self._search.begin(trial, step_of(checkpoint.metrics or {}) if checkpoint else 0)
-            self._answers[trial] = ask(trial.temporary_state.ray_actor, trial.placement_group_factory)
+            self._locator.ask(trial)
 
     @_guarded
     def on_trial_result(self, iteration: int, trials: Sequence[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
         """Report a trial's progress and loss."""
         if self._search is not None and self._heard is not None:
             if self._search.is_starting(trial):
-                self._locate(trial, of_result(result))
+                self._start(trial, self._locator.take(trial) or of_result(result))
             self._search.report(trial, result, self._heard.take(trial.trial_id))
 
     @_guarded
@@ -133,8 +132,8 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
         """Report what Tune has no other callback for."""
         if self._search is not None and self._controller is not None:
             self._search.add_new(trials)
-            for trial in tuple(self._answers):
-                self._locate(trial)
+            for trial in self._locator.answered():
+                self._start(trial, self._locator.take(trial))
             self._search.compare()
             self._search.update_stages(self._controller.search_alg.is_finished())
 
@@ -143,14 +142,10 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
         """Report the end of the search."""
         self._close()
 
-    def _locate(self, trial: Any, otherwise: Location | None = None) -> None:
-        """Report where a trial runs, if its process has answered, or `otherwise` is known."""
-        answer = self._answers[trial]
-        location = answered(answer, trial.placement_group_factory) or otherwise
+    def _start(self, trial: Any, location: Location | None) -> None:
+        """Report where a trial runs, if that is known."""
         if self._search is not None and location is not None:
             self._search.start(trial, location.nodes, location.process)
-        if location is not None or answer.done():
-            del self._answers[trial]
 
     def _host(self, node: tuple[str, str]) -> str:
         """Return the host of a node, given by its address and its name; its address where it is not known to be one."""
@@ -176,7 +171,7 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
     def _close(self) -> None:
         search, heard = self._search, self._heard
         self._search = self._heard = self._controller = None
-        self._answers.clear()
+        self._locator = Locator()
         if heard is not None:
             heard.close()
         if search is not None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+import ray
 from ray.tune.result import HOSTNAME, NODE_IP
 
 from beamer.studies.model import Process
@@ -22,17 +23,34 @@ class Location:
     process: Process | None = None
 
 
-def ask(actor: Any, resources: Any) -> "Future[Any]":
-    """Ask a trial's process where it and the bundles of the trial's resources are; return what holds its answer."""
-    answer: Future[Any] = actor.__ray_call__.remote(_locate, len(resources.bundles)).future()
-    return answer
+class Locator:
+    """Ask the processes of trials that start, and keep their answers until somebody takes them."""
+
+    def __init__(self) -> None:
+        self._function: Any = None
+        self._answers: dict[Any, Future[Any]] = {}
+
+    def ask(self, trial: Any) -> None:
+        """Ask the process of a trial where it is, and where the bundles of the trial's resources are."""
+        if self._function is None:
+            self._function = ray.put(_locate)  # Pickling it for every trial would take twice as long.
+        actor, bundles = trial.temporary_state.ray_actor, len(trial.placement_group_factory.bundles)
+        self._answers[trial] = actor.__ray_call__.remote(self._function, bundles).future()
+
+    def take(self, trial: Any) -> Location | None:
+        """Return where a trial's workers are, None where its process has not answered yet, or could not."""
+        answer = self._answers.get(trial)
+        if answer is None or not answer.done():
+            return None
+        del self._answers[trial]
+        return None if answer.exception() is not None else _location(answer.result(), trial.placement_group_factory)
+
+    def answered(self) -> list[Any]:
+        """Return the trials whose answers can be taken."""
+        return [trial for trial, answer in self._answers.items() if answer.done()]
 
 
-def answered(answer: "Future[Any]", resources: Any) -> Location | None:
-    """Return where a trial's workers are, None where its process has not answered, or could not."""
-    if not answer.done() or answer.exception() is not None:
-        return None
-    found = answer.result()
+def _location(found: Mapping[str, Any], resources: Any) -> Location:
     ranks = worker_bundles(resources.bundles)
     nodes = tuple(found["bundles"][i] for i in ranks) if found["bundles"] else ((found["address"], found["name"]),)
     # The process of the trial is in the first bundle. Where that is no worker's, its workers are other processes.

@@ -89,12 +89,14 @@ class TuneSearch:
     def add_new(self, trials: Sequence[Any]) -> None:
         """Register the trials that are new; Tune adds them at the end, and moves to there what it tries again."""
         missing = len(trials) - len(self._seen)
+        found: list[Any] = []
         for trial in reversed(trials):
-            if missing <= 0:
+            if len(found) >= missing:
                 break
             if trial.trial_id not in self._seen:
-                self._add(trial)
-                missing -= 1
+                found.append(trial)
+        for trial in reversed(found):
+            self._add(trial)
 
     def _add(self, trial: Any) -> _Known | None:
         if trial.trial_id in self._seen:
@@ -122,13 +124,14 @@ class TuneSearch:
     def start(self, trial: Any, nodes: Sequence[tuple[str, str]], process: Process | None) -> None:
         """Report where a trial that has begun an attempt runs: the nodes of its workers, and the process of rank 0."""
         known = self._known.get(trial.trial_id)
-        if known is None or not known.is_starting:
+        if known is None:
             return
-        known.is_starting, known.runs = False, True
-        known.handle.start([self._hosts(node) for node in nodes], step=known.step)
-        if process is not None:
+        if known.is_starting:
+            known.is_starting, known.runs = False, True
+            known.handle.start([self._hosts(node) for node in nodes], step=known.step)
+            self._set_milestone(known)
+        if known.runs and process is not None:
             known.handle.attach(0, process)
-        self._set_milestone(known)
 
     def report(self, trial: Any, result: Mapping[str, Any], decision: str | None) -> None:
         """Report a result. decision: of the scheduler, None where it was not asked."""
