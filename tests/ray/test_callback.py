@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,12 +23,13 @@ from ray.tune.schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppin
 from beamer.integrations.ray_tune import BeamerCallback
 from eval.ray_cluster import LocalRayCluster
 from tests.ray.stock import Descent, network
+from tests.support.checkout import ROOT
 from tests.support.served_controller import Served, served
 
 # Tune does not close its trials' result files when a search ends before they do.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning", "ignore:.*Tune.*:FutureWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning", "ignore:Consider boosting PBT:UserWarning")
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -233,7 +236,7 @@ def test_an_interrupted_search_leaves_nothing(cluster: LocalRayCluster, controll
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    results = run(tmp_path, controller, ASHAScheduler(max_t=1000), (0.1, 0.2))
+    results = run(tmp_path, controller, ASHAScheduler(max_t=1000, grace_period=500), (0.1, 0.2))
     thread.join()
     study = studies_when_ended(controller)
     assert {trial["status"] for trial in study["trials"]} == {"killed"}
@@ -257,3 +260,22 @@ class Nowhere:
     """A controller that is not there."""
 
     url = "http://127.0.0.1:9"
+
+
+@pytest.mark.long
+def test_a_driver_that_is_killed_leaves_nothing_once_its_search_is_started_again(
+    cluster: LocalRayCluster, controller: Served, tmp_path: Path
+) -> None:
+    address = ray.get_runtime_context().gcs_address
+    command = [sys.executable, "-m", "tests.ray.callback_program", address, controller.url, str(tmp_path / "killed")]
+    driver = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        assert controller.until(lambda runtime: [t.status.value for t in runtime.tracker.trials.values()] == ["running"] * 2)
+        before = studies(controller)["search"]
+    finally:
+        driver.kill()
+        driver.wait(PATIENCE_S)
+    run(tmp_path, controller, ASHAScheduler(max_t=4), (0.1,))
+    study = known(controller)
+    assert (study["past_runs"], len(study["trials"])) == ([before["run"]], 1)
+    assert controller.until(lambda runtime: all(t.status.value != "running" for t in runtime.tracker.trials.values()))
