@@ -270,8 +270,12 @@ def test_a_driver_that_is_killed_leaves_nothing_once_its_search_is_started_again
     command = [sys.executable, "-m", "tests.ray.callback_program", address, controller.url, str(tmp_path / "killed")]
     driver = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
-        assert controller.until(lambda runtime: [t.status.value for t in runtime.tracker.trials.values()] == ["running"] * 2)
-        before = studies(controller)["search"]
+        deadline = time.monotonic() + PATIENCE_S
+        before: dict[str, Any] = {"trials": []}
+        while {trial["status"] for trial in before["trials"]} != {"running"} and time.monotonic() < deadline:
+            time.sleep(0.1)
+            before = studies(controller).get("search", before)
+        assert {trial["status"] for trial in before["trials"]} == {"running"}
     finally:
         driver.kill()
         driver.wait(PATIENCE_S)

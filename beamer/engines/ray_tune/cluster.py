@@ -1,6 +1,6 @@
 """The nodes of a Ray cluster, and the resources of trials that are bound to them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ray
@@ -10,6 +10,7 @@ from beamer.engines.ray_tune.hosts import RayNode
 from beamer.errors import InputError
 from beamer.gpu.devices import Devices
 
+GPU, CPU = "GPU", "CPU"  # Ray's names of these resources
 NODE_LABEL = "ray.io/node-id"  # Ray gives every node this label.
 
 
@@ -30,30 +31,42 @@ class ExactResources(PlacementGroupFactory):  # type: ignore[misc]
         return hash(frozenset(self.devices))
 
 
-def alive() -> tuple[RayNode, ...]:
-    """Return the nodes that are up and declare GPUs, in order of their addresses. Half a GPU is none."""
+def granted_resource(asked: Iterable[PlacementGroupFactory]) -> str:
+    """Return what a policy grants to trials that ask for these resources: GPUs, or CPUs in their place.
+
+    It is CPUs where no trial asks for a GPU and no node that is up declares one: each CPU of a node then counts as a GPU.
+    """
+    if any(one.required_resources.get(GPU) for one in asked):
+        return GPU
+    return GPU if any(node["Resources"].get(GPU) for node in ray.nodes() if node["Alive"]) else CPU
+
+
+def alive(resource: str = GPU) -> tuple[RayNode, ...]:
+    """Return the nodes that are up and declare what is granted, in order of their addresses. Half a GPU is none."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     found = [
         RayNode(
             node["NodeID"],
             node["NodeManagerAddress"],
             (node["NodeName"], node["NodeManagerHostname"]),
-            int(node["Resources"].get("GPU", 0)),
-            node["Resources"].get("CPU", 0.0),
+            int(node["Resources"].get(resource, 0)),
+            node["Resources"].get(CPU, 0.0),
         )
         for node in sorted(nodes, key=lambda node: (node["NodeManagerAddress"], node["NodeID"]))
     ]
     return tuple(node for node in found if node.gpus)
 
 
-def gpus_asked(asked: PlacementGroupFactory) -> int:
-    """Return how many GPUs a trial's resources hold. Raises `InputError` unless they are at least one, and whole."""
-    gpus = asked.required_resources.get("GPU", 0.0)
-    if gpus < 1 or gpus != int(gpus):
-        raise InputError(
-            "resources per trial", asked.required_resources, 'whole GPUs, as of tune.with_resources(..., {"gpu": 1})'
-        )
-    return int(gpus)
+def gpus_asked(asked: PlacementGroupFactory, resource: str = GPU) -> int:
+    """Return how many GPUs a trial's resources hold, or CPUs where those are granted.
+
+    Raises `InputError` unless they are at least one, and whole.
+    """
+    count = asked.required_resources.get(resource, 0.0)
+    if count < 1 or count != int(count):
+        expected = f'whole {resource}s, as of tune.with_resources(..., {{"{resource.lower()}": 1}})'
+        raise InputError("resources per trial", asked.required_resources, expected)
+    return int(count)
 
 
 def check_placeable(asked: PlacementGroupFactory) -> None:
@@ -75,13 +88,16 @@ def check_placeable(asked: PlacementGroupFactory) -> None:
         raise InputError("resources per trial: options", options, "none: the policy decides which nodes a trial is on")
 
 
-def pinned(gpus: Mapping[str, int], asked: PlacementGroupFactory, devices: Devices = ()) -> PlacementGroupFactory:
+def pinned(
+    gpus: Mapping[str, int], asked: PlacementGroupFactory, devices: Devices = (), resource: str = GPU
+) -> PlacementGroupFactory:
     """Return the resources of a trial that has so many GPUs on each node: a bundle per node, bound to that node.
 
-    gpus: by the node's id. devices: the GPUs that it is to compute on; none: Ray picks them. Each GPU has its share of what
-    else the trial `asked` for, CPUs above all. The trial itself runs in the first bundle, on the node with most of its GPUs.
+    gpus: by the node's id. devices: the GPUs that it is to compute on; none: Ray picks them. resource: that is granted. Each
+    GPU has its share of what else the trial `asked` for, CPUs above all. The trial itself runs in the first bundle, on the node
+    with most of its GPUs.
     """
-    share = {name: amount / gpus_asked(asked) for name, amount in asked.required_resources.items()}
+    share = {name: amount / gpus_asked(asked, resource) for name, amount in asked.required_resources.items()}
     by_size = sorted(gpus.items(), key=lambda item: -item[1])
     bundles: list[dict[str, Any]] = [{name: amount * count for name, amount in share.items()} for _, count in by_size]
     bound = [{NODE_LABEL: node} for node, _ in by_size]

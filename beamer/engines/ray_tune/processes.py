@@ -23,6 +23,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 from ray.tune.experiment import Trial
 
 from beamer.client.lease import describe_process
+from beamer.engines.ray_tune.cluster import GPU
 from beamer.gpu.devices import Devices
 from beamer.studies.model import Process
 
@@ -40,9 +41,10 @@ class _TrialProcess:
 
 
 class TrialProcesses:
-    """Know the processes of a search's trials. environment: variables that each is told."""
+    """Know the processes of a search's trials. environment: variables that each is told. resource: that is granted."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], resource: str = GPU) -> None:
+        self._resource = resource
         self._environment = dict(environment)
         self._classes: dict[tuple[type, tuple[int, ...]], type] = {}
         self._known: dict[Any, _TrialProcess] = {}
@@ -61,7 +63,8 @@ class TrialProcesses:
         if actor not in waiting:
             return
         trainable = trial.get_trainable_cls()
-        key = trainable, tuple(index for name, index in devices if name == node)
+        # Nothing says which CPUs a process computes on.
+        key = trainable, tuple(index for name, index in devices if name == node and self._resource == GPU)
         if key not in self._classes:
             self._classes[key] = placed(*key, self._environment)
         _, options, resources = waiting[actor]

@@ -26,7 +26,7 @@ from ray.tune.trainable import FunctionTrainable, Trainable
 
 from beamer.clock import SteadyClock
 from beamer.engines.ray_tune.checked_results import check_results, is_strict
-from beamer.engines.ray_tune.cluster import check_placeable, gpus_asked
+from beamer.engines.ray_tune.cluster import check_placeable, gpus_asked, granted_resource
 from beamer.engines.ray_tune.engine import Result, TuneDecision
 from beamer.engines.ray_tune.metrics import Mode, Reading, Readings, metrics_of
 from beamer.engines.ray_tune.search import TuneSearch
@@ -61,7 +61,7 @@ class _Opened(NamedTuple):
 
 
 class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped where it is not installed.
-    """Let a GPU policy run the trials of a Tuner.
+    """Let a GPU policy run the trials of a Tuner. Where neither nodes nor trials have GPUs, CPUs stand for them.
 
     policy: its name, or one with other parameters, "fifo" by default. request: what trials ask for, or a function of their
     configuration; by default the GPUs of the trial's resources and the iterations of the Tuner's stop criterion. iteration,
@@ -176,7 +176,7 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         trials.add(trial)
         search.engine.add(trial.trial_id)
         if not search.has_job(trial.trial_id):
-            search.submit(trial.trial_id, self._requested(trial), self._steady())
+            search.submit(trial.trial_id, self._requested(trial, trials.resource), self._steady())
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Take in a result and return whether the trial continues, leaves its GPUs, or ends."""
@@ -236,14 +236,15 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
             # The search is finished if the experiment is restored and has drawn all trials.
             if not controller.search_alg.is_finished():
                 check_samples(self._samples, *_drawn(controller.search_alg), rungs)
-            self._opened_search = self._open()
+            asked = [trial.placement_group_factory for trial in controller.get_trials() if not trial.is_finished()]
+            self._opened_search = self._open(granted_resource(asked))
             check_results(controller)
             call_at_end(controller, self._close)
         opened = self._opened_search
         opened.trials.controller = unwrapped(tune_controller)
         return opened.trials, opened.search
 
-    def _open(self) -> "_Opened":
+    def _open(self, resource: str) -> "_Opened":
         """Open the journal, connect to the controller if there is one, and know what was known. Raises `InputError`."""
         journal = Journal(self._journal) if self._journal else None
         shared: SharedSearch | None = None
@@ -252,9 +253,9 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
             run = run_of(past, self._controller or "", shown(self._journal) if self._journal else "")
             decider = by_policy(self._policy, self._seed)
             if self._controller and journal:
-                shared = SharedSearch(self._controller, self._study, run, self._hosts, journal.replay())
+                shared = SharedSearch(self._controller, self._study, run, self._hosts, journal.replay(), resource)
                 decider = by_controller(shared.link)
-            trials = RayTrials(self._batch_size, self._poll_s, shared.sharing if shared else None)
+            trials = RayTrials(self._batch_size, self._poll_s, shared.sharing if shared else None, resource)
 
             def write(event: Event) -> None:
                 if journal:
@@ -310,9 +311,9 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         search.engine.record(trial.trial_id, _result(trial, result, reading, search), self._steady())
         self._step(tune_controller, search)
 
-    def _requested(self, trial: Trial) -> Request:
+    def _requested(self, trial: Trial, resource: str) -> Request:
         check_placeable(trial.placement_group_factory)
-        gpus = gpus_asked(trial.placement_group_factory)
+        gpus = gpus_asked(trial.placement_group_factory, resource)
         stop = trial.stopping_criterion
         if self._request is None:
             rungs = _rungs(self._rungs)

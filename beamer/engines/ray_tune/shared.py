@@ -12,7 +12,7 @@ from typing import Any
 from ray.tune import Callback
 
 from beamer.client.client import RUN_VARIABLE, URL_VARIABLE
-from beamer.engines.ray_tune.cluster import alive
+from beamer.engines.ray_tune.cluster import GPU, alive
 from beamer.engines.ray_tune.hosts import NodeHosts, SharedNodes
 from beamer.engines.ray_tune.processes import TrialProcesses
 from beamer.engines.ray_tune.trials import RayTrials, Sharing
@@ -33,14 +33,16 @@ class SharedSearch:
     """A search's connection to a controller.
 
     urls, study, run: as of `EngineLink`, with the environment of this process. hosts: as of `NodeHosts`. past: the journal's
-    events. Raises `InputError` for Ray nodes that are no hosts of the controller's network, and where it refuses the search;
-    `PlatformError` where no controller says which hosts there are.
+    events. resource: that is granted. Raises `InputError` for Ray nodes that are no hosts of the controller's network, and
+    where it refuses the search; `PlatformError` where no controller says which hosts there are.
     """
 
-    def __init__(self, urls: str, study: str, run: str, hosts: Mapping[str, str], past: Iterable[Event]) -> None:
+    def __init__(
+        self, urls: str, study: str, run: str, hosts: Mapping[str, str], past: Iterable[Event], resource: str = GPU
+    ) -> None:
         self._urls = urls
-        nodes = SharedNodes(NodeHosts(hosts_of(urls, study, os.environ, ANSWER_S), hosts), alive())
-        self.sharing = Sharing(nodes, TrialProcesses({URL_VARIABLE: urls, RUN_VARIABLE: run}))
+        nodes = SharedNodes(NodeHosts(hosts_of(urls, study, os.environ, ANSWER_S), hosts), alive(resource))
+        self.sharing = Sharing(nodes, TrialProcesses({URL_VARIABLE: urls, RUN_VARIABLE: run}, resource))
         self.link = EngineLink(urls, study, run, nodes.declared, os.environ)
         try:
             begin(self.link, past, urls)

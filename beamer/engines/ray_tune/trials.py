@@ -19,7 +19,7 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from beamer.engines.ray_tune.cluster import alive, pinned
+from beamer.engines.ray_tune.cluster import GPU, alive, pinned
 from beamer.engines.ray_tune.engine import TuneTrials, gpus_by_node
 from beamer.engines.ray_tune.hosts import SharedNodes
 from beamer.engines.ray_tune.placement_groups import SettledPlacementGroups
@@ -41,10 +41,11 @@ class RayTrials(TuneTrials):
     """The trials that were added.
 
     batch_size: the key of configurations that a granted batch size is written to. poll_s: for how long a list of nodes is used.
-    sharing: of nodes with other searches, None where there are none.
+    sharing: of nodes with other searches, None where there are none. resource: that is granted.
     """
 
-    def __init__(self, batch_size: str | None, poll_s: float, sharing: Sharing | None = None) -> None:
+    def __init__(self, batch_size: str | None, poll_s: float, sharing: Sharing | None = None, resource: str = GPU) -> None:
+        self.resource = resource
         self._controller: Callable[[], Any] = lambda: None
         self._batch_size = batch_size
         self._poll_s = poll_s
@@ -93,7 +94,7 @@ class RayTrials(TuneTrials):
         """Return the nodes that are up and declare GPUs."""
         now = time.monotonic()
         if now >= self._polled_at + self._poll_s:
-            found = alive()
+            found = alive(self.resource)
             if self._sharing:
                 up = self._sharing.nodes.up(found)
             else:
@@ -134,7 +135,7 @@ class RayTrials(TuneTrials):
         """
         one, exact = self._trials[trial], placement.devices if self._sharing else ()
         gpus = {self._ids[node]: count for node, count in gpus_by_node(placement).items()}
-        one.update_resources(pinned(gpus, self._asked[trial], exact))
+        one.update_resources(pinned(gpus, self._asked[trial], exact, self.resource))
         if self._batch_size and placement.batch_size:
             one.set_config({**one.config, self._batch_size: placement.batch_size})
         self.controller._set_trial_status(one, Trial.PENDING)
