@@ -16,7 +16,7 @@ from beamer.client.outbox import Outbox
 from beamer.client.request import Address, PutRequest, name_of
 from beamer.client.stops import is_stop
 from beamer.client.values import finite_or_name, listed, this_machine, whole, workers_of
-from beamer.studies.model import Rung, StageStatus, TrialStatus, Worker
+from beamer.studies.model import Process, Rung, StageStatus, TrialStatus, Worker
 
 SHOWN_WITHIN_S = 0.5  # A notebook waits so long for the controller, and for its last answer a time-out longer.
 _NO_AGENT = (
@@ -212,13 +212,14 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
         else:
             self._put({"reason": "paused"}, "attempts", self._attempt, "end")
 
-    def attach(self, rank: int, pid: int | None = None) -> "Attachment":
+    def attach(self, rank: int, pid: int | Process | None = None) -> "Attachment":
         """Make worker `rank` known as this process, or as `pid`, and its children, by which the trial's traffic is found.
 
-        This process attaches through its host's agent, which notices when it ends; where there is none, and for another
-        process, its process id is reported to the controller.
+        pid: of another process of this machine, or a process of any machine, as that describes itself. This process attaches
+        through its host's agent, which notices when it ends; where there is none, and for another process, its process id is
+        reported to the controller.
         """
-        process = lease.describe_process(pid)
+        process = pid if isinstance(pid, Process) else lease.describe_process(pid)
         self._starts[str(rank)] = process.start
         if pid is None or pid == os.getpid():
             self._close_lease(rank)

@@ -40,7 +40,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "optuna": ["beamer.integrations.optuna"],
     "parquet": ["beamer.report"],
     "postgresql": ["controller", "beamer.studies"],
-    "ray": ["beamer.engines.ray_tune"],
+    "ray": ["beamer.engines.ray_tune", "beamer.integrations.ray_tune.callback"],
     "sim": ["beamer.sim", "beamer.network", "beamer.workloads", "beamer.report", "beamer.bounds"],
     "testing": ["beamer.testing"],
 }

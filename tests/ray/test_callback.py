@@ -21,6 +21,9 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PopulationBasedTraining
 
 from beamer.integrations.ray_tune import BeamerCallback
+from beamer.studies.events import AttemptStarted
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import split_key
 from eval.ray_cluster import LocalRayCluster
 from tests.ray.stock import Descent, network
 from tests.support.checkout import ROOT
@@ -151,11 +154,12 @@ def test_population_based_training(cluster: LocalRayCluster, controller: Served,
     copies = (tmp_path / "results" / "search" / "pbt_global.txt").read_text().splitlines()
     assert copies, "nothing was copied: the test shows nothing"
     for trial in study["trials"]:
-        assert set(begun(controller, trial["name"])) <= {0, 4, 8}
+        assert set(begun(tmp_path, trial["name"])) <= {0, 4, 8}
         assert (trial["status"], trial["budget"], targets(trial, stage=False)[0]) == ("finished", 12, 4)
         assert set(targets(trial, stage=False)) == {4, 8, 12}
 
 
+@pytest.mark.long
 def test_generations_of_synchronous_population_based_training(
     cluster: LocalRayCluster, controller: Served, tmp_path: Path
 ) -> None:
@@ -178,11 +182,39 @@ def population(synch: bool) -> PopulationBasedTraining:
 
 def test_plain_search_with_a_metric_to_maximise(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
     stop = {"training_iteration": 5}
-    results = run(tmp_path, controller, None, (0.1, 0.2), stop, tune_config={"metric": "score", "mode": "max"})
-    study = known(controller)
+    results = run(tmp_path, controller, None, (0.1, 0.2), stop, tune_config={"metric": "score", "mode": "max"}, name="a b=1,c")
+    study = known(controller, "a b=1,c")
     assert (study["barriers"], study["rungs"], study["stages"]) == (False, [], [])
     assert {(trial["status"], trial["done"], trial["budget"]) for trial in study["trials"]} == {("finished", 5, 5)}
     assert by_name(study, "loss") == {named(one): pytest.approx(-one.metrics["score"]) for one in results}
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")  # of hpbandster, which is old
+def test_bohb(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
+    pytest.importorskip("hpbandster", reason="hpbandster, which Ray's TuneBOHB imports, is not installed")
+    from ray.tune.schedulers import HyperBandForBOHB
+    from ray.tune.search import ConcurrencyLimiter
+    from ray.tune.search.bohb import TuneBOHB
+
+    results = tune.Tuner(
+        tune.with_resources(Descent, {"cpu": 1, "gpu": 1}),
+        param_space={"rate": tune.uniform(0.01, 0.4)},
+        tune_config=tune.TuneConfig(
+            metric="loss",
+            mode="min",
+            num_samples=6,
+            scheduler=HyperBandForBOHB(max_t=4, reduction_factor=2),
+            search_alg=ConcurrencyLimiter(TuneBOHB(), max_concurrent=4),
+        ),
+        run_config=tune.RunConfig(
+            name="search", storage_path=str(tmp_path / "results"), verbose=0, callbacks=[BeamerCallback(url=controller.url)]
+        ),
+    ).fit()
+    study = known(controller)
+    assert by_name(study, "done") == iterations(results)
+    assert [stage["name"] for stage in study["stages"]][:2] == ["band0-bracket0-rung0", "band0-bracket0-rung1"]
+    assert {trial["status"] for trial in study["trials"]} == {"finished", "killed"}
 
 
 @pytest.mark.long
@@ -206,18 +238,21 @@ def test_a_trial_that_fails_is_started_again_at_its_checkpoint_or_has_failed(
     run(tmp_path, controller, None, (0.1,), {"training_iteration": 8}, config=config, **options)
     [trial] = known(controller)["trials"]
     assert (trial["status"], trial["done"], len(trial["attempts"])) == ("finished", 8, 2)
-    assert begun(controller, trial["name"]) == [0, 4]
+    assert begun(tmp_path, trial["name"]) == [0, 4]
     (tmp_path / "failed").unlink()
     run(tmp_path / "again", controller, None, (0.1,), {"training_iteration": 8}, config=config)
     [trial] = known(controller)["trials"]
     assert (trial["status"], trial["done"]) == ("failed", 5)
 
 
-def begun(controller: Served, trial: str) -> list[int | None]:
+def begun(folder: Path, trial: str) -> list[int | None]:
     """Return at which step each attempt of a trial began."""
-    return controller.ask(
-        lambda runtime: [attempt.step for attempt in runtime.tracker.trials[f"search/{trial}"].attempts.values()]
-    )
+    journal = Journal(f"sqlite:///{folder / 'controller.db'}", writes=False)
+    try:
+        events = [event for event in journal.replay() if isinstance(event, AttemptStarted)]
+    finally:
+        journal.close()
+    return [event.step for event in events if split_key(event.trial)[1] == trial]
 
 
 def test_an_interrupted_search_leaves_nothing(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
@@ -263,7 +298,7 @@ class Nowhere:
 
 
 @pytest.mark.long
-def test_a_driver_that_is_killed_leaves_nothing_once_its_search_is_started_again(
+def test_a_driver_that_is_killed_is_missed_and_its_search_begins_anew(
     cluster: LocalRayCluster, controller: Served, tmp_path: Path
 ) -> None:
     address = ray.get_runtime_context().gcs_address
@@ -279,6 +314,11 @@ def test_a_driver_that_is_killed_leaves_nothing_once_its_search_is_started_again
     finally:
         driver.kill()
         driver.wait(PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S  # twice a member's lease
+    while studies(controller)["search"]["status"] == "active" and time.monotonic() < deadline:
+        time.sleep(0.5)
+    lost = studies(controller)["search"]
+    assert (lost["status"], {trial["status"] for trial in lost["trials"]}) == ("silent", {"silent"})
     run(tmp_path, controller, ASHAScheduler(max_t=4), (0.1,))
     study = known(controller)
     assert (study["past_runs"], len(study["trials"])) == ([before["run"]], 1)

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from ray.tune import Callback
 from ray.tune.execution.tune_controller import TuneController
@@ -162,7 +161,7 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
         """Take in what the hosts of the controller's network are named. Runs in a thread of its own."""
         try:
             urls = self._url or os.environ.get(URL_VARIABLE) or URL
-            addresses = hosts_of(urls, quote(study, safe=""), os.environ, HOSTS_S)
+            addresses = hosts_of(urls, study, os.environ, HOSTS_S)
         except (BeamerError, OSError, ValueError) as error:
             log.debug("the hosts of the controller's network are not known: %s", error)
             return

@@ -234,4 +234,4 @@ class TuneSearch:
         self._known.clear()
         for name in tuple(self._stages):
             self._seal(name)
-        self._study.__exit__(None, None, None)
+        self._study.leave()
