@@ -20,6 +20,7 @@ from tests.support.served_controller import Served, served
 from topologies.single import build
 
 NODE = [("127.0.0.3", "gpu-7")]
+CLIENTS: list[Client] = []  # that are open
 
 
 @dataclass(eq=False)
@@ -62,6 +63,8 @@ class Steps:
 def controller(tmp_path: Path) -> Iterator[Served]:
     with served(build(hosts=2), tmp_path / "journal.db") as one:
         yield one
+        while CLIENTS:
+            CLIENTS.pop().close()
 
 
 class Search:
@@ -70,6 +73,7 @@ class Search:
     def __init__(self, controller: Served, schedule: Steps) -> None:
         self._controller = controller
         self._client = Client(controller.url)
+        CLIENTS.append(self._client)
         self.tune = TuneSearch(self._client, "s", schedule, "accuracy", "max", None, lambda node: "h1")
 
     def study(self) -> StudyRecord:
@@ -234,19 +238,23 @@ def test_a_report_takes_less_than_a_millisecond_whatever_becomes_of_the_controll
             trial.status = RUNNING
             search.begin(trial, 0)
             search.start(trial, NODE, None)
-        # Another process may take the core at any time: the quietest of three counts.
-        assert min(p99_s(search, trials, first) for first in (1, 31, 61)) < 1e-3
+        took_s = [step_s(search, trials, step) for step in range(1, 31)]
+        wall_s, own_s = (sorted(one for step in took_s for one in step[i]) for i in (0, 1))
+        # Other processes take the core now and then, so that the thread's own time is what a report takes at most.
+        assert own_s[len(own_s) * 99 // 100] < 1e-3
+        assert wall_s[len(wall_s) * 9 // 10] < 1e-3, "reports wait for something"
         client.close(0)
 
 
-def p99_s(search: TuneSearch, trials: list[Trial], first: int) -> float:
-    took_s = []
-    for step in range(first, first + 30):
-        for trial in trials:
-            begin_s = time.perf_counter()
-            search.report(trial, {"training_iteration": step, "accuracy": 0.5}, CONTINUE)
-            search.add_new(trials)
-            search.compare()
-            search.update_stages(False)
-            took_s.append(time.perf_counter() - begin_s)
-    return sorted(took_s)[len(took_s) * 99 // 100]
+def step_s(search: TuneSearch, trials: list[Trial], step: int) -> tuple[list[float], list[float]]:
+    """Report a step of every trial; return the seconds that each report took, and those of the thread alone."""
+    wall_s, own_s = [], []
+    for trial in trials:
+        begin_s, own_begin_s = time.perf_counter(), time.thread_time()
+        search.report(trial, {"training_iteration": step, "accuracy": 0.5}, CONTINUE)
+        search.add_new(trials)
+        search.compare()
+        search.update_stages(False)
+        wall_s.append(time.perf_counter() - begin_s)
+        own_s.append(time.thread_time() - own_begin_s)
+    return wall_s, own_s
