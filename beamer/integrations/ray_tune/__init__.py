@@ -4,9 +4,9 @@
 
     tune.RunConfig(callbacks=[BeamerCallback()])
 
-callback: what Tune calls. search: the search as the client is told of it. schedules: what Tune's schedulers know of rungs.
-controller: how a callback comes to the controller of its search. location: where a trial's process is. values: what results and
-stop criteria say. `search` and `values` do not import Ray.
+callback: what Tune calls. search: the search as the client is told of it. schedule: what that has to know of a scheduler.
+schedules: how Tune's are read. controller: how a callback comes to the controller of its search. location: where a trial's
+process is. values: what results and stop criteria say. `search`, `schedule` and `values` do not import Ray.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -17,7 +17,7 @@ from beamer.gpu.link import hosts_of
 from beamer.integrations.ray_tune.controller import HeardScheduler, calling
 from beamer.integrations.ray_tune.location import Location, Locator, of_result
 from beamer.integrations.ray_tune.schedules import ReadSchedule, ray_version
-from beamer.integrations.ray_tune.search import TuneSearch
+from beamer.integrations.ray_tune.search import ReportedSearch
 from beamer.integrations.ray_tune.values import step_of
 from beamer.log_limit import LogLimit
 
@@ -58,7 +58,7 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
         self._limit = LogLimit(1, LOG_AGAIN_S)
         self._client: Client | None = None
         self._controller: TuneController | None = None
-        self._search: TuneSearch | None = None
+        self._search: ReportedSearch | None = None
         self._heard: HeardScheduler | None = None
         self._locator = Locator()
         self._hosts: dict[str, str] = {}
@@ -80,7 +80,7 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
         scheduler = controller.scheduler_alg
         study = self._study or controller._storage.experiment_dir_name
         self._client = self._client or Client(self._url)
-        search = TuneSearch(
+        search = ReportedSearch(
             self._client,
             study,
             ReadSchedule(scheduler),

@@ -3,38 +3,19 @@
 Trials are Tune's. Does not import Ray.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from beamer.client import Client, StageHandle, StudyHandle, TrialHandle
+from beamer.integrations.ray_tune.schedule import Barrier, Schedule
 from beamer.integrations.ray_tune.values import loss_of, step_of, stop_step
-from beamer.studies.model import Process, Rung
+from beamer.studies.model import Process
 
 RUNNING, TERMINATED, ERROR = "RUNNING", "TERMINATED", "ERROR"
 """States of Tune's trials. In all others a trial waits."""
 STOP, PAUSE, CONTINUE = "STOP", "PAUSE", "CONTINUE"
 """Decisions of Tune's schedulers."""
-
-
-class Schedule(Protocol):
-    """What is read of the scheduler: see `beamer.integrations.ray_tune.schedules.Schedule`."""
-
-    @property
-    def has_barriers(self) -> bool: ...  # noqa: D102
-
-    @property
-    def max_step(self) -> int | None: ...  # noqa: D102
-
-    def rungs(self) -> Sequence[Rung]: ...  # noqa: D102
-
-    def next_step(self, trial: Any, step: int) -> int | None: ...  # noqa: D102
-
-    def is_complete(self, trial: Any, step: int) -> bool: ...  # noqa: D102
-
-    def state(self) -> object: ...  # noqa: D102
-
-    def barriers(self, is_search_over: bool) -> Iterable[Any]: ...  # noqa: D102
 
 
 @dataclass
@@ -61,7 +42,7 @@ class _Stage:
     members: set[str] = field(default_factory=set)
 
 
-class TuneSearch:
+class ReportedSearch:
     """Tell a client of a search.
 
     study: the search's name. metric, mode: of its results. stopper: of the Tuner. schedule: of its scheduler. hosts: from the
@@ -208,7 +189,7 @@ class TuneSearch:
         for name in self._stages.keys() - barriers.keys():
             self._seal(name)
 
-    def _join(self, barrier: Any) -> None:
+    def _join(self, barrier: Barrier) -> None:
         for trial in barrier.trials:
             known = self._known.get(trial.trial_id)
             if known is None:

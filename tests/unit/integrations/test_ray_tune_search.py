@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from beamer.client import Client, Rung
-from beamer.integrations.ray_tune.search import CONTINUE, ERROR, PAUSE, RUNNING, STOP, TERMINATED, TuneSearch
+from beamer.client import Client
+from beamer.integrations.ray_tune.schedule import Barrier, Schedule
+from beamer.integrations.ray_tune.search import CONTINUE, ERROR, PAUSE, RUNNING, STOP, TERMINATED, ReportedSearch
 from beamer.integrations.ray_tune.values import loss_of, step_of, stop_step
 from beamer.studies.model import Process
 from beamer.studies.records import StudyRecord, TrialRecord
@@ -31,7 +32,7 @@ class Trial:
 
 
 @dataclass
-class Steps:
+class Steps(Schedule):
     """A schedule whose trials are judged every `interval` steps, up to `max_step`; with members, they wait for each other."""
 
     interval: int
@@ -41,22 +42,16 @@ class Steps:
     is_closed: bool = False
     step: int = 0
 
-    def rungs(self) -> Sequence[Rung]:
-        return ()
-
     def next_step(self, trial: Any, step: int) -> int | None:
         return None if self.has_barriers else step - step % self.interval + self.interval
-
-    def is_complete(self, trial: Any, step: int) -> bool:
-        return self.max_step is not None and step >= self.max_step
 
     def state(self) -> object:
         return self.members, self.step, self.is_closed
 
-    def barriers(self, is_search_over: bool) -> Iterable[Any]:
+    def barriers(self, is_search_over: bool) -> Iterable[Barrier]:
         closed = self.is_closed or is_search_over
         if self.members:
-            yield SimpleNamespace(name=f"to-{self.step}", step=self.step, trials=self.members, is_closed=closed)
+            yield Barrier(f"to-{self.step}", self.step, self.members, closed)
 
 
 @pytest.fixture
@@ -74,7 +69,7 @@ class Search:
         self._controller = controller
         self._client = Client(controller.url)
         CLIENTS.append(self._client)
-        self.tune = TuneSearch(self._client, "s", schedule, "accuracy", "max", None, lambda node: "h1")
+        self.tune = ReportedSearch(self._client, "s", schedule, "accuracy", "max", None, lambda node: "h1")
 
     def study(self) -> StudyRecord:
         assert self._client.flush(10)
@@ -231,7 +226,7 @@ def test_a_report_takes_less_than_a_millisecond_whatever_becomes_of_the_controll
 ) -> None:
     with controller_that_fails() as url:
         client = Client(url)
-        search = TuneSearch(client, "s", Steps(4), "accuracy", "max", None, lambda node: "h1")
+        search = ReportedSearch(client, "s", Steps(4), "accuracy", "max", None, lambda node: "h1")
         trials = [Trial(f"t{i}") for i in range(100)]
         search.add_new(trials)
         for trial in trials:
@@ -246,7 +241,7 @@ def test_a_report_takes_less_than_a_millisecond_whatever_becomes_of_the_controll
         client.close(0)
 
 
-def step_s(search: TuneSearch, trials: list[Trial], step: int) -> tuple[list[float], list[float]]:
+def step_s(search: ReportedSearch, trials: list[Trial], step: int) -> tuple[list[float], list[float]]:
     """Report a step of every trial; return the seconds that each report took, and those of the thread alone."""
     wall_s, own_s = [], []
     for trial in trials:
