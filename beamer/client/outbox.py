@@ -176,10 +176,10 @@ class Outbox:
             self._closing = True
             self._changed.notify_all()
             self.flush(timeout_s)
-            lost = len(self._waiting) + self._dropped
+            left = self._waiting.clear()
+            lost = sum(not request.renews for request in left) + self._dropped
             if lost:
                 _log.warning("Beamer at %s did not receive everything: %d requests are dropped", self._url, lost)
-            left = self._waiting.clear()
             self._closed = True
             self._changed.notify_all()
             thread = self._thread

@@ -86,6 +86,11 @@ class PutRequest:
         return not self.parts
 
     @property
+    def renews(self) -> bool:
+        """Whether it only says that a process still takes part in a study."""
+        return self.address.member is not None and not self.parts
+
+    @property
     def starts_trial(self) -> bool:
         """Whether an attempt of its trial begins with it."""
         return self.kind == ("attempts",)

@@ -22,7 +22,7 @@ def path_of(request: bytes) -> bytes:
 
 
 def headed(status: str, content: bytes) -> bytes:
-    return b"HTTP/1.1 %s\r\nBeamer-Protocol: 2\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(content), content)
+    return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(content), content)
 
 
 def drip(connection: socket.socket) -> None:
@@ -390,11 +390,11 @@ def test_no_value_of_the_trainer_fails_training(caplog: pytest.LogCaptureFixture
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_is_gone_is_replaced(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     request = Transport.request
-    ended = threading.Event()
+    ended: list[threading.Thread] = []
 
     def end(transport: Transport, *given: object) -> object:
-        if not ended.is_set():
-            ended.set()
+        if not ended:
+            ended.append(threading.current_thread())
             raise SystemExit  # ends a thread and says nothing
         return request(transport, *given)  # type: ignore[arg-type]
 
@@ -402,9 +402,9 @@ def test_a_thread_that_is_gone_is_replaced(monkeypatch: pytest.MonkeyPatch, capl
     beamer = FakeBeamer()
     with Client(beamer.url, timeout_s=PATIENCE_S) as client:
         client.study("s")
-        assert ended.wait(PATIENCE_S)
-        while [thread for thread in threading.enumerate() if thread.name == "beamer-client"]:
+        while not ended:
             time.sleep(0.01)
+        ended[0].join(PATIENCE_S)
         client.study("t")
         assert client.flush(PATIENCE_S)
     beamer.stop()
