@@ -59,6 +59,12 @@ COMMANDS = {
         "inspect",
         "Show a trial: attempts, workers and their processes, targets, and why it has its class.",
     ),
+    "run": Command(
+        "beamer.run.command:run",
+        "core",
+        "Run any command as a trial of a study.",
+        plain="beamer.run.execute:run_plain",
+    ),
     "emulate": Command(
         "topologies.emulation.command:emulate",
         "emulation",

@@ -33,12 +33,15 @@ class Command:
     """A command.
 
     target: the function that is called with the parsed arguments, as MODULE:NAME. extra: that installs what the module imports.
-    help: its purpose in a line, for a list of commands.
+    help: its purpose in a line, for a list of commands. plain: a function, as MODULE:NAME, that is tried first where whoever
+    runs the command should not wait for typer. It runs the command and ends the process if it can read the arguments, and
+    returns otherwise.
     """
 
     target: str
     extra: str
     help: str = ""
+    plain: str = ""
 
     def run(self, name: str, arguments: Sequence[str], epilog: str | None = None) -> None:
         """Parse the arguments, call the function and end the process.
@@ -46,6 +49,9 @@ class Command:
         name: as the command is typed. epilog: the end of its help. Raises `PlatformError` naming the extra if a package is not
         installed.
         """
+        if self.plain:
+            module, _, function = self.plain.partition(":")
+            getattr(import_module(module), function)(arguments)
         module, _, function = self.target.partition(":")
         with needs(name, self.extra), imports_without_gc():
             import typer

@@ -134,6 +134,10 @@ class Client(AbstractContextManager["Client"]):
             study.disconnect()
         self._outbox.close(timeout_s)
 
+    def close_at_exit(self) -> None:
+        """Close as at the end of the process: a controller that is known to be away is not waited for."""
+        self._outbox.close_at_exit()
+
     def __repr__(self) -> str:
         return f"<Client {self._outbox.named}>"
 

@@ -147,11 +147,15 @@ def served(
     limits: Limits = Limits(),  # noqa: B008  # frozen
     credentials: Credentials = NO_CREDENTIALS,
     gpus: str | None = None,
+    port: int = 0,
 ) -> Iterator[Served]:
-    """Serve a controller that keeps its journal in a file. gpus: the policy that decides on them, None for none."""
+    """Serve a controller that keeps its journal in a file.
+
+    gpus: the policy that decides on them, None for none. port: where it listens; 0: any.
+    """
     started: list[tuple[HttpServer, Runtime, asyncio.AbstractEventLoop]] = []
     ready = threading.Event()
-    listener = listen("127.0.0.1:0")
+    listener = listen(f"127.0.0.1:{port}")
 
     async def serve() -> None:
         gpu = None if gpus is None else gpu_policy(gpus)

@@ -1,0 +1,1 @@
+"""`beamer run`: any command as a trial of a study, with its processes found and its end reported."""

@@ -1,0 +1,113 @@
+"""The command as a child process: started as it would be without Beamer, given the signals that it would get, ended as it ends.
+
+It stays in the process group of `beamer run`, as under env and time: the terminal's signals, job control and pipelines reach it
+as they would reach it alone. What the terminal sends has therefore reached the command already, and is not sent again. What
+other processes send to `beamer run` is passed on. timeout and tini make a group of their own instead; behind a pager, say, that
+group would take the terminal's keyboard away from the other programs of the pipeline.
+
+All signals are blocked and taken one by one, so that none is lost, and each with its sender.
+"""
+
+import errno
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that end a trial by the will of whoever sent them."""
+PASSED_ON = (*STOPS, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+TAKEN = (*PASSED_ON, signal.SIGTSTP, signal.SIGWINCH, signal.SIGCHLD)
+_SET_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these signals; a program expects them as they were.
+_KERNEL = 0  # A signal's code is above this where the kernel has sent it: for the terminal, say (sigaction(2), si_code).
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # As of env and shells.
+
+
+class NotStarted(Exception):
+    """The command cannot be started; `code` is the exit code that says so."""
+
+    def __init__(self, command: str, error: OSError) -> None:
+        super().__init__(f"{command}: {error.strerror}")
+        self.code = NOT_FOUND if error.errno in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the command has ended. status: as waitpid(2) has it. was_stopped: whether a signal of `STOPS` had arrived before."""
+
+    status: int
+    was_stopped: bool
+
+    @property
+    def is_success(self) -> bool:
+        """Whether it has exited with 0."""
+        return self.status == 0
+
+    def leave(self) -> NoReturn:
+        """End this process as the command has ended: with its exit code, or by the same signal, which shells see."""
+        code = os.waitstatus_to_exitcode(self.status)
+        if code >= 0:
+            sys.exit(code)
+        sys.stdout.flush()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # The command's own core file is the one that tells something.
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
+        os.kill(os.getpid(), -code)
+        os._exit(128 - code)  # The first process of a container is not killed by its own signals.
+
+
+def block_signals() -> set[int]:
+    """Have the signals wait until they are taken, and return which were blocked before, for the command."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # Where it is ignored, ended children leave no exit code.
+    return {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)}
+
+
+class ChildCommand:
+    """The command as it runs. pid: its process id."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], blocked: set[int], descriptors: Mapping[int, int]
+    ) -> None:
+        """Start it. Raises `NotStarted`.
+
+        blocked: signals that whoever started this process has blocked. descriptors: what the command has in place of this
+        process's own, by number.
+        """
+        actions = [(os.POSIX_SPAWN_DUP2, own, number) for number, own in descriptors.items()]
+        try:
+            self.pid = os.posix_spawnp(
+                command[0], list(command), environment,
+                file_actions=actions, setsigmask=blocked, setsigdef=_SET_BY_PYTHON,
+            )  # fmt: skip
+        except OSError as error:
+            raise NotStarted(command[0], error) from error
+        self.resized: Callable[[], None] = lambda: None
+
+    def wait(self) -> Ended:
+        """Wait until it has ended, and pass signals on meanwhile."""
+        was_stopped = False
+        while True:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                return Ended(status, was_stopped)
+            arrived = signal.sigwaitinfo(TAKEN)
+            number, from_kernel = arrived.si_signo, arrived.si_code > _KERNEL
+            was_stopped = was_stopped or number in STOPS
+            if number == signal.SIGTSTP:
+                self._stop(from_kernel)
+            elif number == signal.SIGWINCH:
+                self.resized()
+            elif number in PASSED_ON and not from_kernel:
+                os.kill(self.pid, number)  # It has not been waited for, so that its id is no other process's.
+
+    def _stop(self, from_kernel: bool) -> None:
+        """Stop the command, unless the terminal has, and this process as it would stop by itself."""
+        if not from_kernel:
+            os.kill(self.pid, signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})  # This process stops here until it is continued.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})

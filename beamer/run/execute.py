@@ -1,0 +1,72 @@
+"""One run of a command as a trial, from its options to its end.
+
+The command starts as soon as it is known as whom. Whatever fails of Beamer before, meanwhile or later is said once and changes
+nothing of the command.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import NoReturn
+
+from beamer.client import lease
+from beamer.client.client import URL, URL_VARIABLE
+from beamer.errors import InputError
+from beamer.run.child import ChildCommand, NotStarted, block_signals
+from beamer.run.options import RunOptions, read_plain
+from beamer.run.present import default_trial, free_place, read_study
+from beamer.run.reporter import Reporter, Warnings, say
+
+
+def run_plain(arguments: Sequence[str]) -> None:
+    """Run the command and end the process, or return where typer is to read the arguments."""
+    options = read_plain(arguments)
+    if options is not None:
+        execute(options)
+
+
+def execute(options: RunOptions) -> NoReturn:
+    """Run the command, and end this process as it ends."""
+    blocked = block_signals()
+    log = logging.getLogger("beamer.client")
+    log.addHandler(Warnings())
+    log.propagate = False
+    chosen, run = _placed(options)
+    held = lease.attach(chosen.study, chosen.trial, chosen.rank, run or None)
+    try:
+        child = ChildCommand(chosen.command, _environment(chosen, run), blocked, {})
+    except NotStarted as error:
+        say(str(error))
+        raise SystemExit(error.code) from error
+    reporter = Reporter(chosen, run, url_of(options), child.pid if held is None else None)
+    ended = child.wait()
+    reporter.end(ended)
+    if held is not None:
+        held.close()
+    ended.leave()
+
+
+def _placed(options: RunOptions) -> tuple[RunOptions, str]:
+    """Return the options with the trial's name and its hosts, and the run of the study, "" where that is not known."""
+    run = options.run or os.environ.get("BEAMER_RUN", "")
+    trial = options.trial or default_trial(options.command)
+    if not run and not options.rank:
+        with suppress(ConnectionError, InputError):  # The reporter tries again, and says what is wrong.
+            run, trial = free_place(read_study(url_of(options), options.study, os.environ), trial)
+    if trial != options.trial:
+        say(f"trial {trial} of study {options.study}")
+    return replace(options, trial=trial, workers=options.workers or (socket.gethostname(),)), run
+
+
+def _environment(options: RunOptions, run: str) -> dict[str, str]:
+    """Return what the command finds, so that a program that uses the client takes part in the same trial."""
+    own = {"BEAMER_STUDY": options.study, "BEAMER_TRIAL": options.trial, "BEAMER_RUN": run, "BEAMER_URL": url_of(options)}
+    return {**os.environ, **{name: value for name, value in own.items() if value}}
+
+
+def url_of(options: RunOptions) -> str:
+    """Return the controllers' URLs, with commas."""
+    return options.controller or os.environ.get(URL_VARIABLE) or URL

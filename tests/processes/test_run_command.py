@@ -1,0 +1,229 @@
+"""`beamer run` as a process: what the command gets and how it ends, and what a real controller knows afterwards."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from beamer.studies.model import TrialStatus
+from beamer.studies.records import TrialRecord
+from controller.runtime import Runtime
+from tests.support.checkout import ROOT
+from tests.support.served_controller import Served, served
+from topologies import single
+
+PATIENCE_S = 60.0  # for what must come; nothing is measured by it
+ABSENT = "http://127.0.0.1:1"  # nobody listens there
+WAITS = "import signal, sys; print('ready', flush=True); signal.pause()"
+
+
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(single.build(hosts=2), tmp_path_factory.mktemp("controller") / "journal.db") as running:
+        yield running
+
+
+def environment(url: str, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BEAMER_")}
+    none = str(ROOT / "no-agent.sock")  # an agent of this machine is another test's
+    return {**kept, "PYTHONPATH": str(ROOT), "BEAMER_URL": url, "BEAMER_AGENT": none, **more}
+
+
+def command(study: str, *words: str) -> list[str]:
+    """Return the command line of a run, whose words are its options, `--` and what is run."""
+    return [sys.executable, "-m", "beamer.cli", "run", "--study", study, *words]
+
+
+def run(url: str, study: str, *words: str, **more: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(command(study, *words), env=environment(url, **more), capture_output=True, timeout=PATIENCE_S)
+
+
+@contextmanager
+def running(url: str, study: str, *words: str, **more: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """Start a run that prints a line when its command is ready, and wait for that."""
+    with subprocess.Popen(
+        command(study, *words), env=environment(url, **more), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+
+
+def trials(controller: Served, study: str) -> dict[str, TrialRecord]:
+    """Return the trials of a study's present run, by name."""
+    return controller.ask(lambda runtime: dict(runtime.tracker.studies[study].trials))
+
+
+def test_a_command_is_a_trial_of_its_study(controller: Served) -> None:
+    words = ("--trial", "t", "--workers", "h1", "--milestone", "5", "--milestone", "9", "--budget", "20")
+    ended = run(controller.url, "one", *words, "--", sys.executable, "-c", "print('out')")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"out\n", b"")
+    study = controller.ask(lambda runtime: runtime.tracker.studies["one"])
+    trial = study.trials["t"]
+    assert (study.barriers, trial.status, trial.budget) == (False, TrialStatus.FINISHED, 20)
+    assert [target.step for target in trial.targets] == [5, 9]
+    assert [worker.host for worker in trial.attempt.workers] == ["h1"]
+
+
+def test_without_an_agent_the_controller_is_told_the_commands_process(controller: Served) -> None:
+    code = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    words = ("--trial", "t", "--workers", "h1", "--", sys.executable, "-c", code)
+    with subprocess.Popen(command("no-agent", *words), env=environment(controller.url), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+
+        def attached(runtime: Runtime) -> bool:
+            study = runtime.tracker.studies.get("no-agent")
+            return study is not None and "t" in study.trials and bool(study.trials["t"].attempt.processes)
+
+        assert controller.until(attached)
+        assert trials(controller, "no-agent")["t"].attempt.processes[0].pid == pid
+        process.terminate()
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("", TrialStatus.FINISHED), ("raise SystemExit(7)", TrialStatus.FAILED), ("os.abort()", TrialStatus.FAILED)],
+)
+def test_it_ends_as_its_command_ends(controller: Served, code: str, status: TrialStatus) -> None:
+    alone = subprocess.run([sys.executable, "-c", f"import os\n{code}"], capture_output=True, timeout=PATIENCE_S)
+    study = f"ends-{status}-{alone.returncode % 256}"
+    ended = run(controller.url, study, "--trial", "t", "--workers", "h1", "--", sys.executable, "-c", f"import os\n{code}")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+    assert trials(controller, study)["t"].status is status
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT])
+def test_a_signal_that_it_is_sent_reaches_the_command(controller: Served, number: signal.Signals) -> None:
+    study = f"signal-{number.name}"
+    code = (
+        f"import resource, signal; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); signal.signal({int(number)}, 0); {WAITS}"
+    )
+    with running(controller.url, study, "--trial", "t", "--workers", "h1", "--", sys.executable, "-c", code) as process:
+        process.send_signal(number)
+        assert process.wait(PATIENCE_S) == -number
+    stopped = number in (signal.SIGINT, signal.SIGTERM)
+    assert trials(controller, study)["t"].status is (TrialStatus.KILLED if stopped else TrialStatus.FAILED)
+
+
+def test_a_command_may_go_on_after_a_signal(controller: Served) -> None:
+    code = "import signal; signal.pthread_sigmask(0, [10]); print('ready', flush=True); signal.sigwait([10]); print('again')"
+    with running(controller.url, "goes-on", "--trial", "t", "--workers", "h1", "--", sys.executable, "-c", code) as process:
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"again\n"
+        assert process.wait(PATIENCE_S) == 0
+    assert trials(controller, "goes-on")["t"].status is TrialStatus.FINISHED
+
+
+def test_the_command_is_told_who_it_is(controller: Served) -> None:
+    code = "import json, os; print(json.dumps({n: v for n, v in os.environ.items() if n.startswith('BEAMER_')}))"
+    ended = run(controller.url, "told", "--workers", "h1", "--", sys.executable, "-c", code)
+    told = json.loads(ended.stdout)
+    study = controller.ask(lambda runtime: runtime.tracker.studies["told"])
+    assert told["BEAMER_STUDY"] == "told"
+    assert told["BEAMER_RUN"] == study.run
+    assert told["BEAMER_URL"] == controller.url
+    assert list(study.trials) == [told["BEAMER_TRIAL"]]
+    assert ended.stderr.decode() == f"beamer run: trial {told['BEAMER_TRIAL']} of study told\n"
+
+
+def test_a_program_that_uses_the_client_takes_part_in_the_same_trial(controller: Served) -> None:
+    code = (
+        "import os; from beamer.client import Client\n"
+        "with Client() as client: client.trial(os.environ['BEAMER_STUDY'], os.environ['BEAMER_TRIAL']).progress(3, 0.5)"
+    )
+    run(controller.url, "takes-part", "--trial", "t", "--workers", "h1", "--", sys.executable, "-c", code)
+    trial = trials(controller, "takes-part")["t"]
+    assert (trial.done, trial.loss, trial.status) == (3, 0.5, TrialStatus.FINISHED)
+
+
+def test_commands_of_a_study_share_its_run_and_a_name_that_is_taken_gets_a_number(controller: Served) -> None:
+    with running(controller.url, "shared", "--trial", "a", "--workers", "h1", "--", sys.executable, "-c", WAITS) as first:
+        controller.until(lambda runtime: "shared" in runtime.tracker.studies)
+        for _ in range(2):
+            run(controller.url, "shared", "--trial", "b", "--workers", "h2", "--", "false")
+        statuses = {name: trial.status for name, trial in trials(controller, "shared").items()}
+        assert statuses == {"a": TrialStatus.RUNNING, "b": TrialStatus.FAILED, "b.2": TrialStatus.FAILED}
+        first.terminate()
+        first.wait(PATIENCE_S)
+
+
+def test_bytes_and_exit_codes_are_the_commands_without_a_controller() -> None:
+    code = "import os, sys; data = sys.stdin.buffer.read(); os.write(1, data[::-1]); os.write(2, b'err'); os._exit(3)"
+    data = bytes(range(256)) * 1000
+    ended = subprocess.run(
+        command("s", "--trial", "t", "--", sys.executable, "-c", code),
+        env=environment(ABSENT), input=data, capture_output=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (3, data[::-1])
+    assert ended.stderr.startswith(b"err") or ended.stderr.endswith(b"err")
+    assert ended.stderr.replace(b"err", b"").count(b"\n") == 1
+    assert b"does not answer" in ended.stderr
+
+
+def test_a_controller_that_comes_later_is_told_then(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ("--trial", "t", "--workers", "h1", "--", sys.executable, "-c", WAITS)
+    with running(f"http://127.0.0.1:{port}", "later", *words) as process:
+        with served(single.build(hosts=2), tmp_path / "journal.db", port=port) as controller:
+            assert controller.until(lambda runtime: bool(getattr(runtime.tracker.studies.get("later"), "trials", None)))
+            process.terminate()
+            assert process.wait(PATIENCE_S) == -signal.SIGTERM
+            assert trials(controller, "later")["t"].status is TrialStatus.KILLED
+        assert process.stderr is not None
+        assert process.stderr.read().count(b"\n") == 1
+
+
+def test_a_controller_that_hangs_changes_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        ended = run(url, "s", "--trial", "t", "--", sys.executable, "-c", "print('out'); raise SystemExit(4)")
+    assert (ended.returncode, ended.stdout) == (4, b"out\n")
+    assert ended.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(("program", "code"), [("no-such-program", 127), ("/", 126)])
+def test_what_cannot_be_run_ends_as_under_env(controller: Served, program: str, code: int) -> None:
+    ended = run(controller.url, "not-run", "--trial", "t", "--workers", "h1", "--", program)
+    assert ended.returncode == subprocess.run(["env", program], capture_output=True).returncode == code
+    assert ended.stderr.decode().startswith(f"beamer run: {program}: ")
+    assert controller.ask(lambda runtime: "not-run" not in runtime.tracker.studies)
+
+
+def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    for words in (("--bad", "1"), ("--rank", "1"), ("--milestone", "0"), ("--workers", "a,b")):
+        ended = run(ABSENT, "s", *words, "--", "touch", str(made))
+        assert (ended.returncode, ended.stdout) == (2, b"")
+        assert words[0].encode() in ended.stderr or b"--trial" in ended.stderr
+    assert not made.exists()
+
+
+def test_it_can_be_killed_and_the_command_runs_on(controller: Served, tmp_path: Path) -> None:
+    code = f"import os, signal; print(os.getpid(), flush=True); signal.sigwait([10]); open({str(tmp_path / 'on')!r}, 'w')"
+    code = f"import signal; signal.pthread_sigmask(0, [10]); {code}"
+    words = ("--trial", "t", "--workers", "h1", "--", sys.executable, "-c", code)
+    process = subprocess.Popen(command("killed", *words), env=environment(controller.url), stdout=subprocess.PIPE)
+    with process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+        process.wait(PATIENCE_S)
+        os.kill(pid, signal.SIGUSR1)
+        deadline = time.monotonic() + PATIENCE_S
+        while not (tmp_path / "on").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
