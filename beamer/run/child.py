@@ -85,10 +85,12 @@ class ChildCommand:
             )  # fmt: skip
         except OSError as error:
             raise NotStarted(command[0], error) from error
-        self.resized: Callable[[], None] = lambda: None
 
-    def wait(self) -> Ended:
-        """Wait until it has ended, and pass signals on meanwhile."""
+    def wait(self, resized: Callable[[], None] | None = None) -> Ended:
+        """Wait until it has ended, and pass signals on meanwhile.
+
+        resized: is called when the terminal has another size, before the command is told.
+        """
         was_stopped = False
         while True:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
@@ -100,7 +102,10 @@ class ChildCommand:
             if number == signal.SIGTSTP:
                 self._stop(from_kernel)
             elif number == signal.SIGWINCH:
-                self.resized()
+                if resized is not None:
+                    resized()  # The terminal has told the command of the change before it could see it.
+                if resized is not None or not from_kernel:
+                    os.kill(self.pid, number)
             elif number in PASSED_ON and not from_kernel:
                 os.kill(self.pid, number)  # It has not been waited for, so that its id is no other process's.
 

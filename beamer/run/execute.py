@@ -10,7 +10,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from beamer.client import lease
 from beamer.client.client import URL, URL_VARIABLE
@@ -19,6 +19,9 @@ from beamer.run.child import ChildCommand, NotStarted, block_signals
 from beamer.run.options import RunOptions, read_plain
 from beamer.run.present import default_trial, free_place, read_study
 from beamer.run.reporter import Reporter, Warnings, say
+
+if TYPE_CHECKING:
+    from beamer.run.output import ReadOutput
 
 
 def run_plain(arguments: Sequence[str]) -> None:
@@ -34,19 +37,37 @@ def execute(options: RunOptions) -> NoReturn:
     log = logging.getLogger("beamer.client")
     log.addHandler(Warnings())
     log.propagate = False
+    output = _output(options)
     chosen, run = _placed(options)
     held = lease.attach(chosen.study, chosen.trial, chosen.rank, run or None)
     try:
-        child = ChildCommand(chosen.command, _environment(chosen, run), blocked, {})
+        child = ChildCommand(chosen.command, _environment(chosen, run), blocked, output.descriptors if output else {})
     except NotStarted as error:
         say(str(error))
         raise SystemExit(error.code) from error
     reporter = Reporter(chosen, run, url_of(options), child.pid if held is None else None)
-    ended = child.wait()
+    if output is None:
+        ended = child.wait()
+    else:
+        output.start(reporter.progress)
+        ended = child.wait(output.resize)
+        output.finish()
     reporter.end(ended)
     if held is not None:
         held.close()
     ended.leave()
+
+
+def _output(options: RunOptions) -> "ReadOutput | None":
+    """Return the command's outputs where they are read. Raises `InputError` for a pattern that is none."""
+    if not options.progress:
+        return None
+    from beamer.run.output import ReadOutput  # A command whose output is not read starts without it.
+
+    try:
+        return ReadOutput(options.progress)
+    except InputError as error:
+        raise InputError("--progress", error.value, error.expected) from error
 
 
 def _placed(options: RunOptions) -> tuple[RunOptions, str]:

@@ -56,13 +56,17 @@ class Reporter:
         self._url = url
         self._pid = pid
         self._ends = threading.Event()
+        self._last: tuple[int, float | None] = 0, None
         self._client: Client | None = None
         self._trial: TrialHandle | None = None
         self._thread = threading.Thread(target=self._begin, name="beamer-run", daemon=True)
         self._thread.start()
 
     def progress(self, step: int, loss: float | None) -> None:
-        """Report how far the command is."""
+        """Report how far the command is, unless it was there before: a library may draw a bar again."""
+        if (step, loss) == self._last or step < self._last[0]:
+            return
+        self._last = step, loss
         if self._trial is not None:
             self._trial.progress(step, loss)
 
@@ -107,6 +111,8 @@ class Reporter:
         if self._pid is not None:
             trial.attach(options.rank, self._pid)
         self._client, self._trial = client, trial
+        if self._last[0]:  # The command was here before the client was.
+            trial.progress(*self._last)
 
     def _place(self) -> str | None:
         """Find the run of the study where it is not known; return the trial's name, None if the command ends before that."""

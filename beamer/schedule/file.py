@@ -68,7 +68,8 @@ class _Job(FileEntry):
     On several machines it lies on a file system that all share, and has `{name}` in it.
     """
     progress: str = ""
-    """A regular expression of the package `regex` that finds reports in the output; by default they are lines of JSON.
+    """What finds reports in the output: `json`, the default, for lines of JSON, the name of a [format](../../tuners/run.md), or
+    a regular expression of the package `regex`.
 
     Its named groups are `iteration` or `samples`, `loss` and, if the program prints them, `accuracy`, `gradient_sqr` and
     `gradient_var`.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from beamer.engines.local.launchers import Launcher, Subprocess
-from beamer.engines.local.pattern import ProgressPattern
+from beamer.engines.local.progress_formats import check_progress
 from beamer.errors import InputError
 
 COLLECTIVE_TIMEOUT_S = 600.0
@@ -29,10 +29,11 @@ class LaunchSpec:
     "": one in the job's directory, for jobs that never leave a file system.
     """
     progress: str = ""
-    """A regular expression, of the package `regex`, that is searched for in every line the ranks print.
+    """The name of a format of `progress_formats`, or a pattern, which is searched for in every line the ranks print.
 
-    Its groups are named as in `pattern.GROUPS`; a run fails on a line that takes it longer than `SEARCH_S` there. "": a line
-    that is a JSON object with these keys. It may print `samples`, in all, instead of iterations.
+    A pattern is a regular expression of the package `regex`, its groups named as in `pattern.GROUPS`. A run fails on a line
+    that takes it longer than `SEARCH_S` there. "": a line that is a JSON object with these keys. It may print `samples`, in
+    all, instead of iterations.
     """
     stop_signal: int = signal.SIGTERM
     """The signal upon which the ranks stop at one iteration boundary, with a checkpoint, and exit with `stopped_code`.
@@ -70,8 +71,7 @@ class LaunchSpec:
         for name in ("stop_signal", "checkpoint_signal"):
             if getattr(self, name) not in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
                 raise InputError(name, getattr(self, name), "a signal that a program can handle")
-        if self.progress:
-            ProgressPattern(self.progress)  # The constructor checks the pattern.
+        check_progress(self.progress)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ _STEP_IN_TEXT = re.compile(r"""["'](iteration|samples)["']\s*:\s*["']?([^\s"',{}
 
 @dataclass(frozen=True)
 class ProgressLine:
-    """A line of progress; step: iteration or samples, whichever the program counts."""
+    """A line of progress; step: iteration or samples, whichever the program counts. has_loss: whether a loss is known."""
 
     step: float
     in_samples: bool
@@ -37,6 +37,7 @@ class ProgressLine:
     accuracy: float | None = None
     gradient_sqr: float = 0.0
     gradient_var: float = 0.0
+    has_loss: bool = True
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,9 @@ def _line(values: Mapping[str, Any]) -> ProgressLine:
     step = _required(values, "samples" if in_samples else "iteration")
     if not math.isfinite(step):
         raise InputError("samples" if in_samples else "iteration", step, "a finite number")
-    measured = (_measured(values.get(name)) for name in ("gradient_sqr", "gradient_var"))
-    return ProgressLine(step, in_samples, _required(values, "loss"), _number(values.get("accuracy")), *measured)
+    gradient_sqr, gradient_var = (_measured(values.get(name)) for name in ("gradient_sqr", "gradient_var"))
+    loss, accuracy = _required(values, "loss"), _number(values.get("accuracy"))
+    return ProgressLine(step, in_samples, loss, accuracy, gradient_sqr, gradient_var)
 
 
 def _required(values: Mapping[str, Any], name: str) -> float:

@@ -45,9 +45,14 @@ _LONGEST = 100
 """Characters of a number: the longest that `repr` prints of 64 bits has 24, and what wraps it may have as many more."""
 
 
+def without_escapes(text: str) -> str:
+    """Return a text without control sequences of terminals."""
+    return _ESCAPES.sub("", text)
+
+
 def number(text: str) -> float | None:
     """Return the number that a text is, None if it is none."""
-    shown = _ESCAPES.sub("", text).strip() if len(text) <= 2 * _LONGEST else text
+    shown = without_escapes(text).strip() if len(text) <= 2 * _LONGEST else text
     if wrapped := _WRAPPED.fullmatch(shown):
         shown = wrapped[1]
     if yaml := _YAML.fullmatch(shown):

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from beamer.engines.local.pattern import MAX_SHOWN, ProgressPattern, SlowPatternError
-from beamer.engines.local.supervisor.lines import EXAMPLE, PrintedLine, RefusedLine, parse
+from beamer.engines.local.pattern import MAX_SHOWN, SlowPatternError
+from beamer.engines.local.supervisor.lines import PrintedLine, RefusedLine
 from beamer.engines.local.supervisor.messages import Launch, RunStatus
 from beamer.engines.local.supervisor.ports import is_taken, says_taken
 from beamer.engines.local.supervisor.progress import Meter, NodeReport
+from beamer.engines.local.supervisor.reader import ProgressReader
 from beamer.engines.local.supervisor.run_clock import RunClock
 from beamer.errors import InputError, shortened
 
@@ -24,7 +25,7 @@ class RunWatch:
         scale = launch.batch_size / spec.batch_size
         self._meter = Meter(launch.progress, now, scale, spec.batch_size, spec.every, launch.gap_s, spec.iterations)
         self._clock = RunClock(now, launch.ran_s, launch.quiet_s)
-        self._pattern = ProgressPattern(spec.progress) if spec.progress else None
+        self._reader = ProgressReader(spec.progress)
         self.port = launch.master_port if 0 in launch.ranks else 0
         self._suspended_s = now
         self._refused = ""
@@ -53,7 +54,7 @@ class RunWatch:
         if self.slow:
             return None
         try:
-            line = parse(printed, self._pattern)
+            line = self._reader.read(printed)
         except RefusedLine as error:
             # Other JSON that a program prints, too, is no report.
             if error.is_meant and (error.names_step or not self._meter.has_reported):
@@ -65,7 +66,7 @@ class RunWatch:
         except SlowPatternError as error:
             self.slow = str(error)
             return None
-        if line is None:
+        if line is None or not line.has_loss:
             return None
         self.has_news = True
         try:
@@ -109,6 +110,6 @@ class RunWatch:
             return ""
         if not self._printed:
             return "it printed nothing, so that nothing is known of its progress"
-        expected = f"the pattern {self._pattern.text} finds none" if self._pattern else f"none is JSON such as {EXAMPLE}"
         lines = [f"  {shortened(line.strip(), MAX_SHOWN)}" for line in last_printed]
-        return "\n".join((f"none of its {self._printed} lines was read as progress: {expected}; the last of them:", *lines))
+        said = f"none of its {self._printed} lines was read as progress: {self._reader.expected}; the last of them:"
+        return "\n".join((said, *lines))
