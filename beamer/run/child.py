@@ -1,9 +1,9 @@
 """The command as a child process: started as it would be without Beamer, given the signals that it would get, ended as it ends.
 
 It stays in the process group of `beamer run`, as under env and time: the terminal's signals, job control and pipelines reach it
-as they would reach it alone. What the terminal sends has therefore reached the command already, and is not sent again. What
-other processes send to `beamer run` is passed on. timeout and tini make a group of their own instead; behind a pager, say, that
-group would take the terminal's keyboard away from the other programs of the pipeline.
+as they would reach it alone. What the terminal, or anybody else, sends to the group has reached the command already, and is not
+sent again. What is sent to `beamer run` alone is passed on. timeout and tini make a group of their own instead; behind a pager,
+say, that group would take the terminal's keyboard away from the other programs of the pipeline.
 
 All signals are blocked and taken one by one, so that none is lost, and each with its sender.
 """
@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
+
+from beamer.run.witness import GroupWitness
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 """Signals that end a trial by the will of whoever sent them."""
@@ -72,11 +74,12 @@ class ChildCommand:
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], blocked: set[int], descriptors: Mapping[int, int]
     ) -> None:
-        """Start it. Raises `NotStarted`.
+        """Start it; no thread has been started before. Raises `NotStarted`.
 
         blocked: signals that whoever started this process has blocked. descriptors: what the command has in place of this
         process's own, by number.
         """
+        self._witness = GroupWitness({*PASSED_ON, signal.SIGTSTP} - {signal.SIGCONT})
         actions = [(os.POSIX_SPAWN_DUP2, own, number) for number, own in descriptors.items()]
         try:
             self.pid = os.posix_spawnp(
@@ -106,12 +109,12 @@ class ChildCommand:
                     resized()  # The terminal has told the command of the change before it could see it.
                 if resized is not None or not from_kernel:
                     os.kill(self.pid, number)
-            elif number in PASSED_ON and not from_kernel:
+            elif number == signal.SIGCONT or (number in PASSED_ON and not self._witness.has_seen(number) and not from_kernel):
                 os.kill(self.pid, number)  # It has not been waited for, so that its id is no other process's.
 
     def _stop(self, from_kernel: bool) -> None:
         """Stop the command, unless the terminal has, and this process as it would stop by itself."""
-        if not from_kernel:
+        if not self._witness.has_seen(signal.SIGTSTP) and not from_kernel:
             os.kill(self.pid, signal.SIGTSTP)
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})  # This process stops here until it is continued.

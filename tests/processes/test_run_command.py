@@ -227,3 +227,33 @@ def test_it_can_be_killed_and_the_command_runs_on(controller: Served, tmp_path: 
         while not (tmp_path / "on").exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+TORCH_TRAINER = """
+import os, sys, torch
+from torch import distributed
+distributed.init_process_group("gloo")
+total = torch.ones(1)
+for step in range(1, 4):
+    distributed.all_reduce(total)
+    if distributed.get_rank() == 0:
+        print(f"step {step} loss {1 / step}", flush=True)
+distributed.destroy_process_group()
+sys.exit(int(sys.argv[1]) if int(os.environ["RANK"]) == 1 else 0)
+"""
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, TrialStatus.FINISHED), (3, TrialStatus.FAILED)])
+def test_torchrun_with_two_processes(controller: Served, tmp_path: Path, code: int, status: TrialStatus) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    (tmp_path / "train.py").write_text(TORCH_TRAINER)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    words = ("--workers", "h1", "--budget", "3", "--progress", "plain", "--", *torchrun, str(tmp_path / "train.py"), str(code))
+    ended = subprocess.run(
+        command(f"torch-{code}", *words), env=environment(controller.url, OMP_NUM_THREADS="1"), capture_output=True, timeout=240
+    )
+    assert ended.returncode == (1 if code else 0), ended.stderr.decode()
+    assert ended.stdout == b"".join(f"step {step} loss {1 / step}\n".encode() for step in (1, 2, 3))
+    ((name, trial),) = trials(controller, f"torch-{code}").items()
+    assert name.startswith("train-")
+    assert (trial.status, trial.done, trial.loss) == (status, 3, 1 / 3)
