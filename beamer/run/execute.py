@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from beamer.client import lease
-from beamer.client.client import URL, URL_VARIABLE
+from beamer.client.client import RUN_VARIABLE, URL, URL_VARIABLE
 from beamer.errors import InputError
 from beamer.run.child import ChildCommand, NotStarted, block_signals
 from beamer.run.options import RunOptions, read_plain
@@ -72,7 +72,9 @@ def _output(options: RunOptions) -> "ReadOutput | None":
 
 def _placed(options: RunOptions) -> tuple[RunOptions, str]:
     """Return the options with the trial's name and its hosts, and the run of the study, "" where that is not known."""
-    run = options.run or os.environ.get("BEAMER_RUN", "")
+    run = options.run or os.environ.get(RUN_VARIABLE, "")
+    if len(options.workers) > 1 and not run:
+        raise InputError("--run", "", f"a name, the same for every launch of several; or {RUN_VARIABLE}")
     trial = options.trial or default_trial(options.command)
     if not run and not options.rank:
         with suppress(ConnectionError, InputError):  # The reporter tries again, and says what is wrong.

@@ -64,8 +64,9 @@ def read_study(urls: str, study: str, environment: Mapping[str, str]) -> Mapping
     from beamer.client.controllers import Controllers
     from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
     from beamer.client.transport import Transport
+    from beamer.client.urls import controller_urls
 
-    listed = [one.strip() for one in urls.split(",")]
+    listed = controller_urls(urls)
     headers = authorization(None, environment)
     if headers:
         check_exposure(listed, environment)

@@ -16,7 +16,7 @@ from beamer.run.options import RunOptions
 from beamer.run.present import free_place, read_study
 
 if TYPE_CHECKING:
-    from beamer.client import Client, TrialHandle
+    from beamer.client import Client, StudyHandle, TrialHandle
 
 READ_AGAIN_S = 2.0
 """Seconds between two readings of the study at a controller that does not answer."""
@@ -58,6 +58,7 @@ class Reporter:
         self._ends = threading.Event()
         self._last: tuple[int, float | None] = 0, None
         self._client: Client | None = None
+        self._study: StudyHandle | None = None
         self._trial: TrialHandle | None = None
         self._thread = threading.Thread(target=self._begin, name="beamer-run", daemon=True)
         self._thread.start()
@@ -85,6 +86,8 @@ class Reporter:
             self._trial.kill()
         else:
             self._trial.fail()
+        if self._study is not None:
+            self._study.leave()
         self._client.close_at_exit()
 
     def _begin(self) -> None:
@@ -103,7 +106,7 @@ class Reporter:
         if options.rank:
             trial = client.trial(options.study, name, self._run or None)
         else:
-            study = client.study(options.study, run=self._run, barriers=False)
+            study = self._study = client.study(options.study, run=self._run, barriers=False)
             trial = study.trial(name, budget=options.budget)
             for step in options.milestones:
                 trial.milestone(step)

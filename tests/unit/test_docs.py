@@ -29,6 +29,7 @@ MAX_WORDS = {
     "docs/tuners/ray-tune-callback.md": 300,
     "docs/tuners/python.md": 1800,
     "docs/tuners/optuna.md": 300,
+    "docs/tuners/run.md": 300,
 }
 MAX_DECISION_WORDS = 300
 READ_FIRST = ("README.md", "docs/fit.md", "docs/quickstart.md", "docs/concepts.md")
