@@ -34,17 +34,13 @@ from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
 from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
 from beamer.client.outbox import Outbox
 from beamer.client.request import Address, name_of
-from beamer.client.urls import controller_urls
+from beamer.client.urls import RUN_VARIABLE, URL, URL_VARIABLE, controller_urls
 from beamer.errors import InputError
-from beamer.ports import HTTP_PORT
 from beamer.studies.model import Rung
 
 if TYPE_CHECKING:
     from beamer.client.controllers import Controllers
 
-URL = f"http://127.0.0.1:{HTTP_PORT}"
-URL_VARIABLE = "BEAMER_URL"
-RUN_VARIABLE = "BEAMER_RUN"
 MAX_TIMEOUT_S = 3600.0  # An answer that takes more than an hour counts as none.
 _PROCESS_RUN = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
 

@@ -1,9 +1,12 @@
-"""How the URL of a controller is written: in full, or as HOST or HOST:PORT."""
+"""How the URL of a controller is written: in full, or as HOST or HOST:PORT; what the environment names of it."""
 
 import re
 
 from beamer.ports import HTTP_PORT
 
+URL = f"http://127.0.0.1:{HTTP_PORT}"
+URL_VARIABLE = "BEAMER_URL"
+RUN_VARIABLE = "BEAMER_RUN"
 _SHORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/:@]+)(?P<port>:\d+)?(?P<path>/.*)?")
 
 

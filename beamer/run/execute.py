@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from beamer.client import lease
-from beamer.client.client import RUN_VARIABLE, URL, URL_VARIABLE
+from beamer.client.urls import RUN_VARIABLE, URL, URL_VARIABLE
 from beamer.errors import InputError
 from beamer.run.child import ChildCommand, NotStarted, block_signals
 from beamer.run.options import RunOptions, read_plain
