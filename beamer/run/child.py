@@ -74,12 +74,12 @@ class ChildCommand:
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], blocked: set[int], descriptors: Mapping[int, int]
     ) -> None:
-        """Start it; no thread has been started before. Raises `NotStarted`.
+        """Start it. Raises `NotStarted`.
 
         blocked: signals that whoever started this process has blocked. descriptors: what the command has in place of this
         process's own, by number.
         """
-        self._witness = GroupWitness({*PASSED_ON, signal.SIGTSTP} - {signal.SIGCONT})
+        self._witness = GroupWitness()
         actions = [(os.POSIX_SPAWN_DUP2, own, number) for number, own in descriptors.items()]
         try:
             self.pid = os.posix_spawnp(

@@ -169,6 +169,25 @@ def test_a_signal_arrives_once_whether_it_is_sent_to_the_group_or_to_the_process
         assert process.wait(PATIENCE_S) == 0
 
 
+def test_a_signal_to_all_processes_of_its_name_arrives() -> None:
+    words = command("by-name", "--trial", "t", "--", sys.executable, "-c", COUNTS)
+    with subprocess.Popen(words, env=environment(ABSENT), stdout=subprocess.PIPE, process_group=0) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        named = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and b"by-name" in cmdline(pid)]
+        for pid in named:
+            os.kill(pid, signal.SIGTERM)
+        assert process.stdout.readline() == b"once\n"
+        assert process.wait(PATIENCE_S) == 0
+
+
+def cmdline(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # The process has ended.
+        return b""
+
+
 @pytest.mark.parametrize("progress", ["", "--progress tqdm"])
 def test_a_shell_stops_and_continues_it_as_a_job(progress: str) -> None:
     code = "import time\nprint('ready', flush=True)\nfor i in range(3000): time.sleep(0.01)"
