@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from beamer.client.client import URL, URL_VARIABLE
 from beamer.client.controllers import NOT_LEADING, Controllers
 from beamer.client.credentials import CA_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, authorization, check_exposure
 from beamer.client.transport import Answer, Transport
-from beamer.client.urls import controller_urls
+from beamer.client.urls import URL, URL_VARIABLE, controller_urls
 from beamer.errors import BeamerError, ConflictError, InputError, NoControllerError, NotFoundError, PlatformError
 
 REQUEST_S = 30.0  # The answer about ten thousand trials takes some seconds.

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from beamer.client.client import URL, URL_VARIABLE
+from beamer.client.urls import URL, URL_VARIABLE
 
 UrlOption = Annotated[
     str | None,

@@ -11,7 +11,7 @@ from typing import Any
 
 from ray.tune import Callback
 
-from beamer.client.client import RUN_VARIABLE, URL_VARIABLE
+from beamer.client.urls import RUN_VARIABLE, URL_VARIABLE
 from beamer.engines.ray_tune.cluster import GPU, alive
 from beamer.engines.ray_tune.hosts import NodeHosts, SharedNodes
 from beamer.engines.ray_tune.processes import TrialProcesses

@@ -11,7 +11,7 @@ from ray.tune import Callback
 from ray.tune.execution.tune_controller import TuneController
 
 from beamer.client import Client
-from beamer.client.client import URL, URL_VARIABLE
+from beamer.client.urls import URL, URL_VARIABLE
 from beamer.errors import BeamerError
 from beamer.gpu.link import hosts_of
 from beamer.integrations.ray_tune.controller import HeardScheduler, calling

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from beamer.client import Client, StudyHandle
-from beamer.client.client import URL_VARIABLE
+from beamer.client.urls import URL_VARIABLE
 from beamer.testing.fabrics import star
 from tests.support.served_controller import PATIENCE_S, Served, served
 

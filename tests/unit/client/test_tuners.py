@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from beamer.client import RUN_VARIABLE, Client, membership, values
-from beamer.client.client import URL_VARIABLE
 from beamer.client.stops import STOPS
+from beamer.client.urls import URL_VARIABLE
 from beamer.network.fabric import Fabric
 from beamer.studies.model import EndReason, StudyStatus, TrialStatus
 from beamer.studies.tracker import Tracker
