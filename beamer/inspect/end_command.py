@@ -11,7 +11,7 @@ from beamer.errors import InputError
 from beamer.inspect import summary
 from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
-from beamer.inspect.text import console, counts, few, print_json, shown
+from beamer.inspect.text import console, counts, few, print_json, several, shown
 from beamer.studies.model import TrialStatus
 
 Json = Mapping[str, Any]
@@ -38,7 +38,7 @@ def end(
     if as_json:
         print_json({"study": found["name"], "run": found["run"], "changed": changed, "killed": left if changed else []})
     elif changed:
-        console().print(f"{named} has ended; {len(left)} trials count as killed{_listed(left)}")
+        console().print(f"{named} has ended, and with it {several(len(left), 'trial')}{_listed(left)}")
     else:
         console().print(f"{named} had ended before: nothing was changed")
 
@@ -46,7 +46,7 @@ def end(
 def _ask(found: Json, named: str, left: Sequence[str], as_json: bool) -> None:
     """Say what is about to happen, and end the process unless the user agrees. Raises `InputError` where nobody can."""
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InputError("--yes", None, f"--yes where nobody can be asked, to end {named} with {len(left)} trials")
+        raise InputError("--yes", None, f"--yes where nobody can be asked, to end {named} with {several(len(left), 'trial')}")
     out = console()
     out.print(f"{named}: {counts(summary.trial_counts(found))}")
     if members := [f"{one['name']} on {one.get('host') or 'an unknown host'}" for one in found.get("members", ())]:

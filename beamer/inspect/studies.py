@@ -10,7 +10,7 @@ from beamer.client.request import Address
 from beamer.inspect import summary
 from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
-from beamer.inspect.text import FittedTable, ago, console, counts, facts, few, loss, print_json, seconds, shown
+from beamer.inspect.text import FittedTable, ago, console, counts, facts, few, loss, print_json, seconds, several, shown
 
 MOST_TRIALS = 50
 MOST_MISSING = 8
@@ -66,7 +66,10 @@ def show(
 
 def _print(out: Console, study: Json, everything: bool) -> None:
     over = f", ended {ago(study['ended_s'])} ago" if study["ended_s"] is not None else ""
-    rungs = [f"{shown(rung['name'])} ({rung['trials'] or '?'} trials to step {rung['step']})" for rung in study["rungs"]]
+    rungs = [
+        f"{shown(rung['name'])} ({several(rung['trials'], 'trial') if rung['trials'] else '? trials'} to step {rung['step']})"
+        for rung in study["rungs"]
+    ]
     past = study["past_runs"]
     facts(
         out,

@@ -78,6 +78,11 @@ def loss(value: float | str | None) -> str:
     return f"{value:.5g}" if isinstance(value, int | float) else shown(value)
 
 
+def several(count: int, what: str) -> str:
+    """Return a count with its noun, in the plural where it is not 1."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def counts(by_status: Mapping[str, int]) -> str:
     """Return how many trials have each status, in the order in which a trial goes through them."""
     order = [*TrialStatus, *(status for status in by_status if status not in list(TrialStatus))]

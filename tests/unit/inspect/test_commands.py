@@ -217,7 +217,7 @@ def test_a_token_is_asked_for_by_name_and_read_from_a_file(tmp_path: Path) -> No
 def test_end_ends_the_study_once_and_says_what_was_killed(changed: Served) -> None:
     assert "with 3 trials" in refused(changed.url, "study", "end", "mnist")
     assert get(changed, STUDY)["status"] == "active"
-    assert "3 trials count as killed: a, b, c" in printed(changed.url, "study", "end", "mnist", "--yes")
+    assert "and with it 3 trials: a, b, c" in printed(changed.url, "study", "end", "mnist", "--yes")
     answer = get(changed, STUDY)
     assert answer["status"] == "ended"
     assert answer["trial_counts"] == {"killed": 3}
