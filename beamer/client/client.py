@@ -30,7 +30,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
+from beamer.client.credentials import CA_VARIABLE, TOKEN_VARIABLE, authorization, check_exposure
 from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
 from beamer.client.outbox import Outbox
 from beamer.client.request import Address, name_of
@@ -59,12 +59,11 @@ class Client(AbstractContextManager["Client"]):
     """Send to the controller at `url`; a request is aborted and tried again after `timeout_s` seconds.
 
     url: in full or as HOST:PORT, or several, separated by commas, of controllers of which one leads; None: `BEAMER_URL`, or one
-    on this machine. token:
-    sent as a bearer token; None: `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds, or none; beside one a
-    controller that is not on this machine is at https, unless `BEAMER_INSECURE` is 1. ca: of a controller at https, the file of
-    the certificates in PEM that sign its own; None: `BEAMER_CA`, or those that the system trusts. May be used by several
-    threads, and after a fork by both processes. Raises `InputError` for an argument that is no URL, time-out, token or file;
-    nothing else here raises. Where a variable of the environment is wrong, an error is logged and nothing is sent.
+    on this machine. token: sent as a bearer token; None: `BEAMER_TOKEN`, or what the file that `BEAMER_TOKEN_FILE` names holds,
+    or none; beside one a controller that is not on this machine is at https, unless `BEAMER_INSECURE` is 1. ca: of a controller
+    at https, the file of the certificates in PEM that sign its own; None: `BEAMER_CA`, or those that the system trusts. May be
+    used by several threads, and after a fork by both processes. Raises `InputError` for an argument that is no URL, time-out,
+    token or file; nothing else here raises. Where a variable of the environment is wrong, that is logged and nothing is sent.
     """
 
     def __init__(self, url: str | None = None, timeout_s: float = 0.5, token: str | None = None, ca: str | None = None) -> None:
@@ -148,7 +147,7 @@ def _outbox(url: str | None, timeout_s: float, token: str | None, ca: str | None
     authority = ca or os.environ.get(CA_VARIABLE) or None
     urls = controller_urls(url)
     if headers:
-        check_exposure(urls, os.environ)
+        check_exposure(urls, os.environ, "url" if token is not None else f"url beside {TOKEN_VARIABLE}")
 
     def connect(before: "Controllers | None") -> "Controllers":
         # The import is here so that importing Beamer costs a trainer little.

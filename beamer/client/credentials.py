@@ -39,8 +39,11 @@ def without_token(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE)}
 
 
-def check_exposure(urls: Iterable[str], environment: Mapping[str, str]) -> None:
-    """Raise `InputError` for a URL to which a token would travel in the clear, over more than this machine's loopback."""
+def check_exposure(urls: Iterable[str], environment: Mapping[str, str], field: str = "url") -> None:
+    """Raise `InputError` for a URL to which a token would travel in the clear, over more than this machine's loopback.
+
+    field: as which it is refused.
+    """
     if environment.get(INSECURE_VARIABLE) == "1":
         return
     for url in urls:
@@ -51,7 +54,7 @@ def check_exposure(urls: Iterable[str], environment: Mapping[str, str]) -> None:
             continue  # The URL is refused elsewhere.
         if exposed:
             expected = f"https:// beside a token, which anybody on the way could read and use, or {INSECURE_VARIABLE}=1"
-            raise InputError("url", url, expected)
+            raise InputError(field, url, expected)
 
 
 def _is_loopback(host: str) -> bool:

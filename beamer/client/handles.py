@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from beamer.client import lease
-from beamer.client.membership import Membership
+from beamer.client.membership import Membership, membership_of
 from beamer.client.notebook import study_html
 from beamer.client.outbox import Outbox
 from beamer.client.request import Address, PutRequest, name_of
@@ -49,7 +49,7 @@ class StudyHandle(AbstractContextManager["StudyHandle"]):
 
     def join(self) -> None:
         """Make this process a member of the study, as `Client.study` does."""
-        self._membership = Membership(self._outbox, self._address)
+        self._membership = membership_of(self._outbox, self._address, self)
 
     def declare(
         self, weight: float | None = None, rungs: Sequence[Rung] | None = None, barriers: bool | None = None
@@ -87,8 +87,7 @@ class StudyHandle(AbstractContextManager["StudyHandle"]):
 
         The study ends when its last member has left.
         """
-        if self._membership is not None:
-            self._membership.leave()
+        if self._membership is not None and self._membership.leave(self):
             self._ended()
 
     def _put(self, body: dict[str, Any] | None, *parts: str) -> None:

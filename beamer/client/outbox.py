@@ -311,7 +311,7 @@ class Outbox:
         known = http.protocol
         version = known.version if known else PROTOCOL_VERSION
         request = entry.request.for_version(version)
-        if request is None:
+        if request is None or (request.unless is not None and request.unless()):
             return None
         content = request.content_for(version)
         if known and len(content or b"") > (most := known.limits.get(_BODY_LIMIT, MAX_WAITING_BYTES)):
@@ -323,6 +323,8 @@ class Outbox:
                 # The version that the controller speaks was not known before.
                 other = entry.request.for_version(answer.protocol.version)
                 if other is None:
+                    self._report_back()
+                    self._compare(answer.protocol)
                     return None
                 request, before = other, request
                 older = request.content_for(answer.protocol.version)
@@ -374,6 +376,9 @@ class Outbox:
         elif answer.status_code == _CONFLICT and field_name == "run":
             # Every other request of this study is refused in the same way.
             kind = (request.address.study,)
+        elif answer.status_code == _CONFLICT and field_name == "step":
+            self._refusals.log(str(request), reason, kind, "step")  # Its numbers differ every time.
+            return None
         self._refuse(request, reason, kind)
         return None
 

@@ -24,11 +24,15 @@ class Refusals:
         self._line = line
         self._reasons: dict[Hashable, set[str]] = {}
 
-    def log(self, what: str, reason: str, kind: Hashable) -> None:
-        """Log that `what` is refused for a reason: as a warning if that is new of its kind."""
+    def log(self, what: str, reason: str, kind: Hashable, told_apart_by: str | None = None) -> None:
+        """Log that `what` is refused for a reason: as a warning if that is new of its kind.
+
+        told_apart_by: by what reasons differ; None: by their texts.
+        """
         what, reason = clip(what), clip(reason)
+        known = reason if told_apart_by is None else told_apart_by
         reasons = self._reasons.setdefault(kind, set()) if len(self._reasons) < MAX_KINDS else self._reasons.get(kind)
-        is_new = reasons is not None and reason not in reasons and len(reasons) < MAX_REASONS
+        is_new = reasons is not None and known not in reasons and len(reasons) < MAX_REASONS
         if reasons is not None and is_new:
-            reasons.add(reason)
+            reasons.add(known)
         _log.log(logging.WARNING if is_new else logging.DEBUG, self._line, what, reason)

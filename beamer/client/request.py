@@ -61,7 +61,8 @@ class PutRequest:
     """A PUT to a study, stage or trial.
 
     parts: of the path below it: what is done, in every other place a name. body: sent as JSON unless None. progress: newer
-    progress of the same trial replaces it. then: called when it is done with, answered or not. since: the version of the
+    progress of the same trial replaces it. then: called when it is done with, answered or not. unless: asked before it is sent,
+    says whether it is not to be. since: the version of the
     protocol that knows it. instead: what a controller of an earlier version is sent, None: nothing.
     """
 
@@ -70,6 +71,7 @@ class PutRequest:
     body: dict[str, Any] | None = None
     progress: bool = False
     then: Callable[[], None] | None = None
+    unless: Callable[[], bool] | None = None
     since: int = FIRST_VERSION
     instead: "PutRequest | None" = None
     path: str = field(init=False, default="")

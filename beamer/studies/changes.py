@@ -54,6 +54,7 @@ class Changes:
                 self._known.studies[study].left = left
                 self._known.studies[study].members.clear()
             case MemberJoined(study=study, member=member):
+                self._go_on(self._known.studies[study])
                 self._hear(study)
                 self._known.studies[study].members[member] = MemberRecord(
                     member, event.at_s, event.lease_s, event.host, event.pid
@@ -76,7 +77,8 @@ class Changes:
                 self._end_if_over(stage, event.at_s)
             case TrialRegistered(study=study, trial=name, budget=budget, member=member):
                 trial = self._register_trial(study, name, event.at_s)
-                trial.budget, trial.member = budget or trial.budget, member or trial.member
+                trial.budget = budget or trial.budget
+                trial.member = self._known.studies[study].owner(trial, member)
             case TargetSet():
                 self._set_target(event)
             case TargetDropped(trial=key, stage=name):
@@ -102,8 +104,7 @@ class Changes:
         known = self._known.studies.get(event.study)
         if known is not None and known.run == event.run:
             known.weight, known.rungs, known.barriers = event.weight, event.rungs, event.barriers
-            if known.left:
-                known.status, known.ended_s, known.left = StudyStatus.ACTIVE, None, False
+            self._go_on(known)
             self._hear(event.study)
             return
         if known is not None:
@@ -120,6 +121,12 @@ class Changes:
             event.study, event.run, event.weight, event.rungs, event.barriers, event.at_s
         )  # fmt: skip
 
+    @staticmethod
+    def _go_on(study: StudyRecord) -> None:
+        """Let a run go on that ended because its last member left."""
+        if study.left:
+            study.status, study.ended_s, study.left = StudyStatus.ACTIVE, None, False
+
     def _register_trial(self, study: str, name: str, at_s: float) -> TrialRecord:
         trials = self._known.studies[study].trials
         if name in trials:
@@ -133,9 +140,10 @@ class Changes:
 
     def _set_target(self, event: TargetSet) -> None:
         trial = self._known.trials[event.trial]
-        reached_s = event.at_s if trial.done >= event.step else None
+        # Before the first report of an attempt that may go back it is not known where the trial is.
+        reached_s = event.at_s if trial.done >= event.step and not trial.may_go_back else None
         stage = None if event.stage is None else self._known.studies[trial.study].stages[event.stage]
-        known = trial.farthest if stage is None else stage.targets.get(trial.name, 0)
+        known = trial.farthest_milestone if stage is None else stage.targets.get(trial.name, 0)
         if event.step > known:
             target = TargetRecord(event.step, event.stage, event.at_s, reached_s)
             trial.targets.append(target)
@@ -201,11 +209,11 @@ class Changes:
     def _go_back(trial: TrialRecord, step: int) -> None:
         """Let a trial go on from an earlier step, as one that copies another, or starts from an older checkpoint.
 
-        What it has reached stays reached: its search has judged it by that. Stages still wait for it. Its milestones are not
-        waited for any more, as the search says anew which one comes next.
+        What it has reached stays reached: its search has judged it by that. Stages still wait for it. Milestones that were set
+        before this attempt are not waited for any more, as the search says anew which one comes next.
         """
         trial.done, trial.loss = step, None
-        trial.unreached = [target for target in trial.unreached if target.stage is not None]
+        trial.unreached = [target for target in trial.unreached if target.stage is not None or trial.is_of_attempt(target)]
         trial.farthest = max([step, *(target.step for target in trial.unreached)])
 
     def _reach(self, trial: TrialRecord, step: int, at_s: float) -> None:

@@ -110,6 +110,8 @@ class Checks:
     def _check_study(self, event: StudyRegistered) -> bool:
         known = self._known.studies.get(event.study)
         check_name(event.study, "study")
+        if len(trial_key(event.study, "t")) > MAX_KEY_CHARACTERS:
+            raise InputError("study", event.study, "a shorter name, which leaves room for its trials'; / and % count three")
         check_name(event.run, "run")
         check_weight(event.weight)
         check_rungs(event.rungs)
@@ -136,9 +138,9 @@ class Checks:
         check_name(event.member, "member")
         check_lease(event.lease_s)
         study = self._known.study(event.study)
-        if study.status is StudyStatus.ENDED:
+        if study.status is StudyStatus.ENDED and not study.left:
             raise ConflictError("run", study.run, f"another run of {event.study}: this one has ended")
-        return event.member not in study.members or study.status is StudyStatus.SILENT
+        return event.member not in study.members or study.status is not StudyStatus.ACTIVE
 
     def _check_trial(self, event: TrialRegistered) -> bool:
         study = self._known.study(event.study)
@@ -154,7 +156,7 @@ class Checks:
                 )
             self._active(event.study, "trial", event.trial)
             return True
-        budget, member = event.budget or known.budget, event.member or known.member
+        budget, member = event.budget or known.budget, study.owner(known, event.member)
         changed = (budget, member) != (known.budget, known.member)
         return self._moves(known.key, TrialInput.REGISTER) and (changed or self._known.is_context_silent(known))
 
@@ -163,7 +165,7 @@ class Checks:
         check_step(event.step, "step", 1)
         moves = self._moves(event.trial, TrialInput.TARGET)
         if event.stage is None:
-            return moves and (event.step > trial.farthest or self._known.is_context_silent(trial))
+            return moves and (event.step > trial.farthest_milestone or self._known.is_context_silent(trial))
         stage = self._known.stage(trial.study, event.stage)
         if trial.name in stage.targets:
             farther = event.step > stage.targets[trial.name] or self._known.is_context_silent(trial)

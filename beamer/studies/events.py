@@ -93,7 +93,7 @@ class StudyEnded(Event, wakes=Wakes.ORDER | Wakes.GPUS, upcasters=(_ended_for_go
 
 
 @dataclass(frozen=True)
-class MemberJoined(Event, wakes=Wakes.NOTHING):
+class MemberJoined(Event, wakes=Wakes.ORDER):
     """A process of the study's tuner takes part: the study goes on until the last of them leaves, or somebody ends it.
 
     member: its name. lease_s: it is taken for gone when nothing was heard of it for so long. host, pid: of it.

@@ -95,10 +95,26 @@ class TrialRecord:
         return next(reversed(self.attempts.values()), None)
 
     @property
+    def is_silent(self) -> bool:
+        """Whether nothing was heard of it for too long."""
+        return self.status is TrialStatus.SILENT
+
+    @property
     def may_go_back(self) -> bool:
         """Whether its next report of progress may name an earlier step: the first one of an attempt that runs."""
         runs = self.status in (TrialStatus.RUNNING, TrialStatus.SILENT)
         return runs and self.attempt is not None and not self.attempt.is_begun
+
+    @property
+    def farthest_milestone(self) -> int:
+        """The step that a new milestone lies beyond: where the trial may go back, only those of its present attempt count."""
+        if not self.may_go_back:
+            return self.farthest
+        return max((target.step for target in self.unreached if target.stage is None and self.is_of_attempt(target)), default=0)
+
+    def is_of_attempt(self, target: TargetRecord) -> bool:
+        """Say whether a target was set since the present attempt started."""
+        return self.attempt is not None and target.set_s >= self.attempt.started_s
 
     @property
     def target(self) -> TargetRecord | None:
@@ -148,6 +164,20 @@ class StudyRecord:
     trials: dict[str, TrialRecord] = field(default_factory=dict)
     members: dict[str, MemberRecord] = field(default_factory=dict)
     left: bool = False
+
+    def owner(self, trial: TrialRecord, member: str | None) -> str | None:
+        """Return which member a trial is of that `member` registers: whoever began it, as long as that one takes part."""
+        return trial.member if trial.member in self.members else member or trial.member
+
+    def goes_on_without(self, member: str) -> bool:
+        """Say whether anybody goes on with the study when a member leaves.
+
+        That is another member; or whoever runs a trial that no member has begun, or one that is gone; or whoever has registered
+        one and takes part without being a member, as clients of protocol version 1 do.
+        """
+        others = (trial for trial in self.trials.values() if trial.member != member and not trial.status.is_finished)
+        runs = any(trial.status is TrialStatus.RUNNING or (trial.member is None and not trial.is_silent) for trial in others)
+        return runs or not self.members.keys() <= {member}
 
     def begun_by(self, member: str) -> list[TrialRecord]:
         """Return the trials that a member began and that have not ended."""

@@ -185,10 +185,16 @@ class Tracker:
             ledger.apply(event, self)
 
     def _ends_of_member(self, event: Event) -> Iterable[Event]:
-        """Yield the ends of the trials that a member began that leaves."""
-        if isinstance(event, MemberLeft) and not event.lost:
-            for trial in self.studies[event.study].begun_by(event.member):
+        """Yield the ends of the trials that a member began that leaves, and that of its study where nobody goes on with it."""
+        if not isinstance(event, MemberLeft) or event.lost:
+            return
+        study = self.studies[event.study]
+        if study.goes_on_without(event.member):
+            for trial in study.begun_by(event.member):
                 yield TrialEnded(event.at_s, trial.key, TrialStatus.KILLED)
+        else:
+            yield from _ends(study, event.at_s)
+            yield StudyEnded(event.at_s, event.study, left=True)
 
     def _ended_run(self, event: Event) -> StudyRecord | None:
         """Return the run of a study that an event ends, by another run or for good."""

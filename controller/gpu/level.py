@@ -39,6 +39,8 @@ from beamer.studies.events import (
     AttemptEnded,
     AttemptStarted,
     Event,
+    MemberJoined,
+    MemberLeft,
     StageRegistered,
     StageSealed,
     StudyEnded,
@@ -72,7 +74,7 @@ OF_ENGINES = (
 
 OF_ENGINE_ALONE = (
     StudyRegistered, StageRegistered, StageSealed, TrialRegistered, TargetSet, TargetDropped, AttemptStarted, AttemptEnded,
-    TrialEnded,
+    TrialEnded, MemberJoined, MemberLeft,
 )  # fmt: skip
 
 

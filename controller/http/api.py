@@ -174,10 +174,7 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
     @app.put(MEMBER + "/leave")
     async def leave_study(study: str, member: str, body: EmptyBody | None = None, run: Run = None) -> Response:
         """End what a process began in a study, which ends with the last of them."""
-        answer = await _record(runtime, study, run, MemberLeft(clock(), study, member))
-        if not runtime.tracker.study(study).members:
-            return await _record(runtime, study, run, StudyEnded(clock(), study, left=True))
-        return answer
+        return await _record(runtime, study, run, MemberLeft(clock(), study, member))
 
     @app.put(STUDY + "/end")
     async def end_study(study: str, body: EmptyBody | None = None, run: Run = None) -> Response:

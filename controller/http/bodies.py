@@ -68,8 +68,8 @@ class MemberBody(Body):
     lease_s: it is taken for gone when nothing was heard of it for so long. host, pid: of it, for people to find it.
     """
 
-    lease_s: float = 30.0
-    host: Annotated[str, Field(max_length=255)] = ""
+    lease_s: Annotated[float, Strict()] = 30.0
+    host: Annotated[str, Field(max_length=255, pattern=r"^[!-~]*$")] = ""
     pid: Annotated[int, Strict(), Field(ge=0, le=MAX_PID)] = 0
 
 

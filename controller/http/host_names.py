@@ -24,6 +24,9 @@ class HostNames:
             return name
         if found := self._by_address.get(name):
             return found
+        first = name.partition(".")[0]
+        if first in self._names and not name.replace(".", "").isdigit():
+            return first
         if name in own_names:
             meant = {self._by_address[address] for address in own_addresses if address in self._by_address}
             if len(meant) == 1:
@@ -31,5 +34,4 @@ class HostNames:
             which = "the one of its hosts that this machine is" if meant else "a host of the fabric; this machine is none"
             shown = ", ".join(sorted(own_addresses)) or "none that is known"
             raise InputError(field, name, f"{which}, by its addresses ({shown}){hint(name, self._names)}")
-        first = name.partition(".")[0]
-        return first if first in self._names and not name.replace(".", "").isdigit() else name
+        return name

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from beamer.studies.events import (
     Event,
     FellSilent,
+    MemberJoined,
     StageRegistered,
     StageSealed,
     StudyEnded,
@@ -109,7 +110,7 @@ def _runs(study: StudyRecord, stage: StageRecord, running: set[str]) -> bool:
 def _named(event: Event) -> list[_Name]:
     """Return what an event names, and the study of that."""
     match event:
-        case StudyRegistered(study=study) | StudyEnded(study=study):
+        case StudyRegistered(study=study) | StudyEnded(study=study) | MemberJoined(study=study):
             return [(study,)]
         case StageRegistered(study=study, stage=stage) | StageSealed(study=study, stage=stage):
             return [(study,), (study, "stage", stage)]

@@ -58,7 +58,7 @@ def authorizations(client: Client, requests: list[bytes]) -> list[bytes]:
 @pytest.mark.parametrize("url", ["http://10.0.0.1:8657", "http://127.0.0.1:1,http://c2.example:8657", "http://[2001:db8::1]"])
 @pytest.mark.parametrize("source", ["argument", "variable", "file"])
 def test_a_token_does_not_leave_the_machine_in_the_clear(
-    url: str, source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    url: str, source: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN)
@@ -66,12 +66,22 @@ def test_a_token_does_not_leave_the_machine_in_the_clear(
         monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     elif source == "file":
         monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(file))
-    given = TOKEN if source == "argument" else None
-    with pytest.raises(InputError, match=r"url: got 'http://.*expected https:// beside a token.*BEAMER_INSECURE=1") as raised:
-        Client(url, token=given)
-    assert TOKEN not in str(raised.value)
+    if source == "argument":
+        with pytest.raises(
+            InputError, match=r"url: got 'http://.*expected https:// beside a token.*BEAMER_INSECURE=1"
+        ) as raised:
+            Client(url, token=TOKEN)
+        said = str(raised.value)
+    else:
+        with Client(url) as client:
+            client.study("s")
+        [record] = caplog.records
+        said = record.getMessage()
+        assert "url beside BEAMER_TOKEN: got 'http://" in said
+        assert "expected https:// beside a token" in said
+    assert TOKEN not in said
     monkeypatch.setenv(INSECURE_VARIABLE, "1")
-    Client(url, token=given).close(0.0)
+    Client(url, token=TOKEN if source == "argument" else None).close(0.0)
 
 
 @pytest.mark.parametrize("url", ["http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1", "https://c1.example:1"])

@@ -1,10 +1,12 @@
 """What tuners do with a real controller: joining and leaving, going back, names and numbers as they come, hosts by any name."""
 
+import gc
 import json
 import logging
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from beamer.client import RUN_VARIABLE, Client, membership, values
 from beamer.client.stops import STOPS
 from beamer.client.urls import URL_VARIABLE
 from beamer.network.fabric import Fabric
-from beamer.studies.model import EndReason, StudyStatus, TrialStatus
+from beamer.studies.model import EndReason, StageStatus, StudyStatus, TrialStatus
 from beamer.studies.tracker import Tracker
 from beamer.testing.fabrics import star
 from tests.support import plain_http
@@ -96,6 +98,41 @@ def test_a_step_back_inside_an_attempt_is_refused_and_logged_once(
     (refused,) = warnings(caplog)[-1:]
     assert "s/t/progress: step: got 2, expected at least 4, which its attempt has come to" in refused
     assert len([line for line in warnings(caplog) if "progress" in line]) == 1
+
+
+def test_what_is_set_before_the_first_report_of_an_attempt_waits_for_that(client: Client, tracker: Tracker) -> None:
+    study = client.study("s", barriers=False)
+    trial, stage = study.trial("t"), study.stage("r")
+    trial.start("h1")
+    trial.progress(10)
+    trial.milestone(12)
+    assert client.flush(PATIENCE_S)
+    trial.start("h1")
+    trial.milestone(8)
+    trial.milestone(8)
+    stage.add(trial, 4)
+    stage.seal()
+    assert client.flush(PATIENCE_S)
+    assert sorted(target.step for target in tracker.trials["s/t"].unreached) == [4, 8, 12]
+    trial.progress(2)
+    assert client.flush(PATIENCE_S)
+    assert sorted(target.step for target in tracker.trials["s/t"].unreached) == [4, 8]
+    trial.progress(5)
+    assert client.flush(PATIENCE_S)
+    assert tracker.studies["s"].stages["r"].status is StageStatus.DONE
+    assert [target.step for target in tracker.trials["s/t"].unreached] == [8]
+
+
+def test_an_attempt_that_goes_on_has_reached_what_lies_behind_it(client: Client, tracker: Tracker) -> None:
+    trial = client.study("s", barriers=False).trial("t")
+    trial.start("h1")
+    trial.progress(10)
+    assert client.flush(PATIENCE_S)
+    trial.start("h1")
+    trial.milestone(8)
+    trial.progress(10)
+    assert client.flush(PATIENCE_S)
+    assert tracker.trials["s/t"].unreached == []
 
 
 def test_a_stage_waits_for_a_trial_that_went_back(client: Client, tracker: Tracker) -> None:
@@ -180,6 +217,60 @@ def test_a_process_that_comes_after_the_last_has_left_goes_on_with_the_run(
     client.study("s", run="shared")
     assert client.flush(PATIENCE_S)
     assert "run: got 'shared', expected another run of s: this one has ended" in warnings(caplog)[-1]
+
+
+def test_leaving_ends_no_study_that_others_work_on_without_being_members(
+    client: Client, beamer: Served, tracker: Tracker
+) -> None:  # fmt: skip
+    study = client.study("s", run="r", barriers=False)
+    for trial in ("old", "own"):  # A client of version 1 says not who it is.
+        if trial == "old":
+            plain_http.put(f"{beamer.url}/v1/studies/s/trials/old", json={}).raise_for_status()
+        else:
+            study.trial("own")
+    plain_http.put(f"{beamer.url}/v1/studies/s/members/nobody/leave").raise_for_status()
+    assert client.flush(PATIENCE_S)
+    assert tracker.studies["s"].status is StudyStatus.ACTIVE
+    study.leave()
+    assert client.flush(PATIENCE_S)
+    assert (tracker.studies["s"].status, tracker.trials["s/own"].status) == (StudyStatus.ACTIVE, TrialStatus.KILLED)
+    assert tracker.trials["s/old"].status is TrialStatus.WAITING
+
+
+def test_handles_of_one_process_are_one_member_until_the_last_leaves(client: Client, tracker: Tracker) -> None:
+    before = sum(thread.name == "beamer-member" for thread in threading.enumerate())
+    first = client.study("s", run="r")
+    for _ in range(50):
+        client.study("s", run="r")
+    gc.collect()
+    assert sum(thread.name == "beamer-member" for thread in threading.enumerate()) == before + 1
+    second = client.study("s", run="r")
+    first.leave()
+    assert client.flush(PATIENCE_S)
+    assert (tracker.studies["s"].status, len(tracker.studies["s"].members)) == (StudyStatus.ACTIVE, 1)
+    second.leave()
+    assert client.flush(PATIENCE_S)
+    assert (tracker.studies["s"].status, len(tracker.studies["s"].members)) == (StudyStatus.ENDED, 0)
+
+
+def test_a_member_that_joins_after_the_last_has_left_goes_on(client: Client, beamer: Served, tracker: Tracker) -> None:
+    client.study("s", run="r").leave()
+    assert client.flush(PATIENCE_S)
+    assert tracker.studies["s"].status is StudyStatus.ENDED
+    plain_http.put(f"{beamer.url}/v1/studies/s/members/late?run=r", json={}).raise_for_status()
+    assert tracker.studies["s"].status is StudyStatus.ACTIVE
+    plain_http.put(f"{beamer.url}/v1/studies/s/members/late/leave?run=r").raise_for_status()
+    assert tracker.studies["s"].status is StudyStatus.ENDED
+
+
+def test_a_trial_stays_with_the_member_that_began_it(client: Client, beamer: Served, tracker: Tracker) -> None:
+    client.study("s", run="r").trial("t").start("h1")
+    assert client.flush(PATIENCE_S)
+    member = f"{beamer.url}/v1/studies/s/members/reader"
+    plain_http.put(member, json={}).raise_for_status()
+    plain_http.put(f"{beamer.url}/v1/studies/s/trials/t", json={"member": "reader"}).raise_for_status()
+    plain_http.put(f"{member}/leave").raise_for_status()
+    assert tracker.trials["s/t"].status is TrialStatus.RUNNING
 
 
 def test_a_run_that_replaces_one_that_others_take_part_in_is_warned(
