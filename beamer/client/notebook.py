@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-MOST_ROWS = 50
+MAX_ROWS = 50
 _NOTHING = "-"
 
 
@@ -36,10 +36,10 @@ def _hosts(trial: Mapping[str, Any]) -> str:
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterable[str]:
     yield f"<table><thead>{_row(columns, 'th')}</thead><tbody>"
-    yield from (_row(row, "td") for row in rows[:MOST_ROWS])
+    yield from (_row(row, "td") for row in rows[:MAX_ROWS])
     yield "</tbody></table>"
-    if len(rows) > MOST_ROWS:
-        yield f"<p>and {len(rows) - MOST_ROWS} more</p>"
+    if len(rows) > MAX_ROWS:
+        yield f"<p>and {len(rows) - MAX_ROWS} more</p>"
 
 
 def _row(cells: Iterable[object], tag: str) -> str:

@@ -17,6 +17,7 @@ from beamer.client.credentials import CA_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VA
 from beamer.client.transport import Answer, Transport
 from beamer.client.urls import URL, URL_VARIABLE, controller_urls
 from beamer.errors import BeamerError, ConflictError, InputError, NoControllerError, NotFoundError, PlatformError
+from beamer.protocol_version import PROTOCOL_VERSION
 
 REQUEST_S = 30.0  # The answer about ten thousand trials takes some seconds.
 MAX_ANSWER_BYTES = 1 << 28  # A hundred thousand trials with several attempts each, of which no other limit is known.
@@ -121,6 +122,8 @@ class ControllerApi(AbstractContextManager["ControllerApi"]):
     def _content(self, answer: Answer) -> Any:
         """Return what an answer says, or raise what it refuses."""
         if answer.is_success:
+            if answer.protocol.version < PROTOCOL_VERSION:
+                raise self._not_ours("it says no version of the protocol, or an older one")
             try:
                 return answer.json()
             except ValueError as error:

@@ -15,7 +15,7 @@ from beamer.inspect.text import FittedTable, ago, console, counts, facts, few, p
 from beamer.studies.model import StudyStatus
 
 SETTLE_S = 1.0  # A plan that was made a moment ago is installed within this time, unless something is wrong.
-MOST_STUDIES = 20
+MAX_STUDIES = 20
 
 Json = Mapping[str, Any]
 
@@ -155,13 +155,13 @@ def _print(out: Console, found: Json) -> None:
         listed = FittedTable(
             "study", "status", "since", "trials", "stages", right=("since",), names=("study",), wrapped=("trials", "stages")
         )
-        for study in present[:MOST_STUDIES]:
+        for study in present[:MAX_STUDIES]:
             stages = summary.stages_in_words(study)
             listed.add(shown(study["name"]), study["status"], ago(study["registered_s"]), counts(study["trials"]), stages)
         out.print()
         out.print(listed)
-    if len(present) > MOST_STUDIES:
-        out.print(f"and {len(present) - MOST_STUDIES} more: beamer study ls shows them")
+    if len(present) > MAX_STUDIES:
+        out.print(f"and {len(present) - MAX_STUDIES} more: beamer study ls shows them")
 
 
 def _plan_in_words(plan: Json | None) -> str | None:

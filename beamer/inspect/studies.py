@@ -12,15 +12,15 @@ from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
 from beamer.inspect.text import FittedTable, ago, console, counts, facts, few, loss, print_json, seconds, several, shown
 
-MOST_TRIALS = 50
-MOST_MISSING = 8
-MOST_RUNS = 4
+MAX_TRIALS = 50
+MAX_MISSING = 8
+MAX_RUNS = 4
 _ORDER = {status: i for i, status in enumerate(("running", "lost", "silent", "paused", "waiting"))}
 """Trials are listed in this order of their status, those that have ended after all others."""
 
 Json = Mapping[str, Any]
 
-Everything = Annotated[bool, typer.Option("--all", help=f"List every trial, not only the first {MOST_TRIALS}.")]
+Everything = Annotated[bool, typer.Option("--all", help=f"List every trial, not only the first {MAX_TRIALS}.")]
 
 
 def ls(url: UrlOption = None, as_json: JsonFlag = False) -> None:
@@ -81,7 +81,7 @@ def _print(out: Console, study: Json, everything: bool) -> None:
             ("weight", f"{study['weight']:g}"),
             ("rungs", ", ".join(rungs) or None),
             ("trials", counts(summary.trial_counts(study))),
-            ("past runs", few(past, MOST_RUNS) if past else None),
+            ("past runs", few(past, MAX_RUNS) if past else None),
         ],
     )
     if not summary.is_over(study) and "members" in study:  # A controller of version 1 knows none.
@@ -110,7 +110,7 @@ def _print_stages(out: Console, stages: Sequence[Json]) -> None:
         steps = sorted({*stage["targets"].values()})
         to_step = "-" if not steps else f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
         time_s = ago(stage["registered_s"]) if stage["sct_s"] is None else seconds(stage["sct_s"])
-        missing = few(stage["missing"], MOST_MISSING) or "-"
+        missing = few(stage["missing"], MAX_MISSING) or "-"
         rows.add(shown(stage["name"]), stage["status"], summary.reached(stage), to_step, time_s, missing)
     out.print()
     out.print(rows)
@@ -123,7 +123,7 @@ def _print_trials(out: Console, trials: Sequence[Json], everything: bool) -> Non
     names = ("trial", "waits for")
     rows = FittedTable("trial", "status", *figures, "waits for", "hosts", right=figures, names=names, wrapped=("hosts",))
     listed = sorted(trials, key=lambda trial: _ORDER.get(trial["status"], len(_ORDER)))
-    for trial in listed if everything else listed[:MOST_TRIALS]:
+    for trial in listed if everything else listed[:MAX_TRIALS]:
         target = summary.target_of(trial)
         rows.add(
             shown(trial["name"]),
@@ -136,5 +136,5 @@ def _print_trials(out: Console, trials: Sequence[Json], everything: bool) -> Non
         )
     out.print()
     out.print(rows)
-    if not everything and len(listed) > MOST_TRIALS:
-        out.print(f"and {len(listed) - MOST_TRIALS} more trials: --all shows them")
+    if not everything and len(listed) > MAX_TRIALS:
+        out.print(f"and {len(listed) - MAX_TRIALS} more trials: --all shows them")

@@ -51,7 +51,7 @@ def _follow(frame: "Frame", out: Console, interval_s: float) -> None:
             try:
                 frame.look()
             except NoControllerError as error:
-                frame.note = str(error)
+                frame.note = shown(str(error))
 
 
 class Frame:

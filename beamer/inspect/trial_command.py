@@ -13,8 +13,8 @@ from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
 from beamer.inspect.text import FittedTable, ago, console, facts, loss, print_json, quantity, seconds, shown
 from beamer.studies.model import TrialStatus
 
-MOST_ATTEMPTS = 10
-MOST_WORKERS = 32
+MAX_ATTEMPTS = 10
+MAX_WORKERS = 32
 _ESTIMATES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("sync_bytes", "bytes of a synchronisation", lambda value: quantity(value, "B")),
     ("compute_s", "computing of a step", seconds),
@@ -103,7 +103,7 @@ def _targets(trial: Json) -> FittedTable | None:
     if not trial["targets"]:
         return None
     rows = FittedTable("target", "stage", "set", "reached", right=("target", "set"), names=("stage",))
-    for target in trial["targets"][-MOST_ATTEMPTS:]:
+    for target in trial["targets"][-MAX_ATTEMPTS:]:
         reached = "not yet" if target["reached_s"] is None else f"after {seconds(target['time_s'])}"
         rows.add(f"step {target['step']}", shown(target["stage"]), f"{ago(target['set_s'])} ago", reached)
     return rows
@@ -113,7 +113,7 @@ def _attempts(attempts: Sequence[Json]) -> FittedTable | None:
     if not attempts:
         return None
     rows = FittedTable("attempt", "began", "ran for", "ended", "hosts", right=("began", "ran for"), names=("attempt", "hosts"))
-    for attempt in attempts[-MOST_ATTEMPTS:]:
+    for attempt in attempts[-MAX_ATTEMPTS:]:
         began, ran = f"{ago(attempt['started_s'])} ago", ago(attempt["started_s"], attempt["ended_s"])
         hosts = summary.hosts_of({"attempts": [attempt]})
         rows.add(shown(attempt["name"]), began, ran, shown(attempt["reason"] or "runs"), hosts)
@@ -126,13 +126,13 @@ def _workers(trial: Json) -> FittedTable | None:
         return None
     lacking = {one["rank"]: one for one in trial["unattached"]}
     rows = FittedTable("rank", "host", "role", "process", right=("rank",), names=("host",), wrapped=("process",))
-    for worker in attempt["workers"][:MOST_WORKERS]:
+    for worker in attempt["workers"][:MAX_WORKERS]:
         process = worker["process"]
         known = "not attached" if process is None else f"{process['pid']}{', leased' if process['leased'] else ''}"
         if one := lacking.get(worker["rank"]):
             known += f"; agent {shown(one['agent'])}: {shown(one['reason'])}"
         rows.add(str(worker["rank"]), shown(worker["host"]), shown(worker["role"]), known)
-    more = len(attempt["workers"]) - MOST_WORKERS
+    more = len(attempt["workers"]) - MAX_WORKERS
     if more > 0:
         rows.add("...", f"{more} more", "", "")
     return rows

@@ -15,7 +15,7 @@ from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, RunOption, StudyArgument, UrlOption
 from beamer.inspect.text import console, counts, few, print_json, seconds, shown
 
-MOST_TRIALS = 1000  # Each look at a study with more trials would take the controller long: it is followed by its stages alone.
+MAX_TRIALS = 1000  # Each look at a study with more trials would take the controller long: it is followed by its stages alone.
 
 Interval = Annotated[float, typer.Option("--interval", help="Seconds between two looks.", min=0.1, max=3600.0)]
 Changes = Iterator[dict[str, Any]]
@@ -45,7 +45,7 @@ def _follow(api: ControllerApi, study: str, run: str | None, interval_s: float, 
             if before is None:
                 raise
             if not is_away:
-                print(f"watch: {error}; still trying", file=sys.stderr, flush=True)
+                print(f"watch: {shown(str(error))}; still trying", file=sys.stderr, flush=True)
             is_away = True
         else:
             is_away, run = False, found["run"]
@@ -62,10 +62,10 @@ def _follow(api: ControllerApi, study: str, run: str | None, interval_s: float, 
 
 def _look(api: ControllerApi, study: str, run: str | None, before: Mapping[str, Any] | None) -> dict[str, Any]:
     address = Address(study, run).path()
-    if before is not None and sum(summary.trial_counts(before).values()) <= MOST_TRIALS:
+    if before is not None and sum(summary.trial_counts(before).values()) <= MAX_TRIALS:
         return dict(api.get(address))
     found = dict(api.get(f"{address}{'&' if '?' in address else '?'}trials=none"))
-    if before is None and sum(summary.trial_counts(found).values()) <= MOST_TRIALS:
+    if before is None and sum(summary.trial_counts(found).values()) <= MAX_TRIALS:
         return dict(api.get(address))
     return found
 
