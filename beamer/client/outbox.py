@@ -46,7 +46,8 @@ UNKNOWN_TRIES = 6  # The tries last about 6 s, as another process may be about t
 OWN_FAILURES = 20  # A request at which the controller fails for about 35 s is set aside.
 ASIDE_PAUSE_S = 60.0  # A pause between tries of a request that was set aside is at most this long.
 _AFTER_OTHERS_S = 0.01  # After a pause, a failed request waits this much longer, so that others go first.
-EXIT_PATIENCE_S = 1.0
+EXIT_PATIENCE_S = 1.0  # A process that ends waits so long for an answer,
+EXIT_S = 5.0  # and so long in all where requests are answered, but many wait.
 IDLE_S = 10.0  # The idle thread ends after this time, so that a client without holders is freed.
 MAX_WAITING_REQUESTS = 10_000  # A search of 1000 trials makes so many requests in its whole length.
 MAX_WAITING_BYTES = 16 << 20  # Bytes of contents: 1600 per request, as for an attempt of 20 workers.
@@ -167,15 +168,20 @@ class Outbox:
                 return False
             return self._changed.wait_for(lambda: not self._waiting and not self._arrived, _bounded(timeout_s))
 
-    def close(self, timeout_s: float) -> None:
-        """Wait like `flush`, then drop what is left and log how much that is, and was before."""
+    def close(self, timeout_s: float, most_s: float | None = None) -> None:
+        """Wait like `flush`, then drop what is left and log how much that is, and was before.
+
+        most_s: for how long in all, as long as some requests are answered in each `timeout_s`; None: no longer than that.
+        """
         with self._changed:
             if self._closed:
                 return
             # Unknown names are tried again without a pause from now on, as requests that follow would be lost.
             self._closing = True
             self._changed.notify_all()
-            self.flush(timeout_s)
+            until, before = time.monotonic() + (most_s or 0.0), MAX_WAITING_REQUESTS + 1
+            while not self.flush(timeout_s) and len(self._waiting) < before and time.monotonic() < until:
+                before = len(self._waiting)
             left = self._waiting.clear()
             lost = sum(not request.renews for request in left) + self._dropped
             if lost:
@@ -191,8 +197,11 @@ class Outbox:
             self._http.close()
 
     def close_at_exit(self) -> None:
-        """Close without waiting for a controller that is away."""
-        self.close(0.0 if self._away else EXIT_PATIENCE_S)
+        """Close without waiting for a controller that is away; one that answers is told all, within `EXIT_S` seconds."""
+        if self._away:
+            self.close(0.0)
+        else:
+            self.close(EXIT_PATIENCE_S, EXIT_S)
 
     def warn_once(self, message: str, *values: object, exc_info: bool = False) -> None:
         """Log a warning unless it was logged before. message: one of this package's, which are few."""

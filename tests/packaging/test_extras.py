@@ -46,7 +46,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
 }
 ALWAYS = {None, "agent", "controller", "emulation", "gpu", "sim"}  # the others add a package or two to one of these
 LARGE = {"ray": "ray"}  # the module that an extra brings, by extra
-OF_OTHERS = ("optuna_",)  # how the names of examples begin that need another extra than `gpu`
+OF_OTHERS = ("optuna_", "ray_tune_")  # how the names of examples begin that need another extra than `gpu`
 ELSEWHERE = {"digits"}  # PyTorch once more takes minutes: tests/emulation/test_digits.py trains with what is installed here
 IMPORT = """
 import pkgutil, sys

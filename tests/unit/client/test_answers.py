@@ -410,3 +410,16 @@ def test_a_thread_that_is_gone_is_replaced(monkeypatch: pytest.MonkeyPatch, capl
     beamer.stop()
     assert beamer.paths() == ["/v1/studies/s", "/v1/studies/t"]
     assert warnings(caplog) == []
+
+
+def test_a_process_that_ends_tells_all_to_a_controller_that_answers_slowly(caplog: pytest.LogCaptureFixture) -> None:
+    def answer(connection: socket.socket, request: bytes) -> None:
+        time.sleep(0.02)
+        connection.sendall(OK)
+
+    with raw_server(answer) as url:
+        client = Client(url, PATIENCE_S)
+        for number in range(80):  # It takes longer than the patience for one.
+            client.trial("s", f"t{number}").finish()
+        client.close_at_exit()
+    assert warnings(caplog) == []
