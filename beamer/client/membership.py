@@ -110,14 +110,14 @@ class Membership:
         self._answered = True
 
 
-_memberships: "weakref.WeakKeyDictionary[Outbox, dict[Address, Membership]]" = weakref.WeakKeyDictionary()
+_memberships: "weakref.WeakKeyDictionary[Outbox, dict[str, Membership]]" = weakref.WeakKeyDictionary()
 
 
 def membership_of(outbox: Outbox, study: Address, holder: object) -> Membership:
     """Return the membership of a run of a study that those of an outbox share, with another holder."""
-    known = _memberships.setdefault(outbox, {})
-    found = known.get(study)
+    known, name = _memberships.setdefault(outbox, {}), repr(study)  # What is no name may be anything.
+    found = known.get(name)
     if found is None or found.is_over:
-        found = known[study] = Membership(outbox, study)
+        found = known[name] = Membership(outbox, study)
     found.hold(holder)
     return found
