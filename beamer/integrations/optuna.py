@@ -75,13 +75,15 @@ class _Running:
     """A trial that runs in this process, or that is reported on from here.
 
     trial: as Optuna stored it when it started. step: the farthest that was reported, None before the first. thread: in which
-    `optimize` runs it, None where it does not. target: the last milestone. reports: how many there were.
+    `optimize` runs it, None where it does not. is_adopted: whether another process began it, which is the one to end it.
+    target: the last milestone. reports: how many there were.
     """
 
     handle: TrialHandle
     trial: FrozenTrial
     step: int | None
     thread: threading.Thread | None = None
+    is_adopted: bool = False
     target: int = 0
     reports: int = 0
     attachment: Attachment | None = None
@@ -131,7 +133,7 @@ class _Search:
         for trial_id, running in list(self._running.items()):
             if running.thread is not None and running.thread not in self._optimizing:
                 self._end(trial_id, TrialHandle.kill)
-        if not self._optimizing and not self._running and self._handle is not None:
+        if not self._optimizing and not self._begun_here() and self._handle is not None:
             self._stay()
             self._leaving = threading.Timer(LINGER_S, self.end)
             self._leaving.daemon = True
@@ -145,8 +147,9 @@ class _Search:
             if handle is None:
                 return
             try:
-                for trial_id in list(self._running):
+                for trial_id in self._begun_here():
                     self._end(trial_id, TrialHandle.kill)
+                self._running.clear()
                 with _counting:
                     _taking_part[handle.name, handle.run] -= 1
                     is_last = _taking_part[handle.name, handle.run] == 0
@@ -217,7 +220,7 @@ class _Search:
     def reported(self, trial_id: int, step: int, value: float) -> None:
         """Report progress; a trial that is reported on after it was judged goes on, to where it is judged next."""
         try:
-            running = self._running.get(trial_id) or self._adopt(trial_id)
+            running = self._running.get(trial_id) or self._adopt(trial_id, step)
             running.reports += 1
             study, loss = self._study(), self._sign * value
             if study is not None and counts_reports(study.pruner):
@@ -247,12 +250,17 @@ class _Search:
             _attaching.release()
         how(running.handle)
 
-    def _adopt(self, trial_id: int) -> _Running:
-        """Return a trial that another process has registered."""
+    def _adopt(self, trial_id: int, reported: int | None = None) -> _Running:
+        """Return a trial that another process has registered. reported: the step that was stored just now."""
         trial = self._storage.get_trial(trial_id)
         handle = self._client.trial(self._name, _trial_name(trial), self._join().run)
-        running = self._running[trial_id] = _Running(handle, trial, trial.last_step)
+        before = max((step for step in trial.intermediate_values if step != reported), default=None)
+        running = self._running[trial_id] = _Running(handle, trial, before, is_adopted=True)
         return running
+
+    def _begun_here(self) -> list[int]:
+        """Return the trials that run and that this process began."""
+        return [trial_id for trial_id, running in list(self._running.items()) if not running.is_adopted]
 
     def _set_target(self, running: _Running, reached: int = 0) -> None:
         """Set the step at which a trial is judged after its last report, unless it has reached that or is over by then."""

@@ -142,14 +142,18 @@ def test_a_later_call_goes_on_and_joins_again_after_a_while(beamer: FakeBeamer, 
     assert [path for path, _ in told(beamer, study)].count("s") == 1
     monkeypatch.setattr(integration, "LINGER_S", 0.0)
     study.optimize(lambda trial: 0.0, n_trials=1)
-    deadline = time.monotonic() + PATIENCE_S
-    while not has_left(beamer, "s"):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: has_left(beamer, "s"))
     study.optimize(lambda trial: 0.0, n_trials=1)
     runs = [body["run"] for path, body in told(beamer, study) if path == "s"]
     assert len(runs) == 2
     assert len(set(runs)) == 1
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def has_left(beamer: FakeBeamer, study: str) -> bool:
@@ -179,6 +183,35 @@ def test_what_optimize_leaves_running_is_killed(beamer: FakeBeamer) -> None:
         study.optimize(objective, n_trials=1, callbacks=[BeamerCallback(study, beamer.url)])
     assert study.trials[0].state == TrialState.RUNNING
     assert dict(told(beamer, study))["s/trials/trial-0/status"] == {"status": "killed"}
+
+
+def test_a_trial_of_another_process_is_reported_on_and_left_running(
+    beamer: FakeBeamer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = optuna.storages.InMemoryStorage()
+    begun = optuna.create_study(study_name="s", storage=storage).ask()  # as in a process that has its own callback
+    study = optuna.load_study(study_name="s", storage=storage)
+    BeamerCallback(study, beamer.url)
+    optuna.Trial(study, begun._trial_id).report(0.5, 1)
+    optuna_storage.observer_of(study).end()
+    requests = told(beamer, study)
+    assert steps_of("s/trials/trial-0/progress", requests) == [(1, 0.5)]
+    assert has_left(beamer, "s")
+    assert "s/trials/trial-0/status" not in dict(requests)
+    monkeypatch.setattr(integration, "LINGER_S", 0.0)
+    optuna.Trial(study, begun._trial_id).report(0.25, 2)
+    study.optimize(lambda trial: 0.0, n_trials=1)
+    until(lambda: beamer.paths().count("/v1/studies/s/members/M/leave") == 2)
+    assert "s/trials/trial-0/status" not in dict(told(beamer, study))
+
+
+def test_a_trial_of_another_process_is_ended_as_it_is_told(beamer: FakeBeamer) -> None:
+    storage = optuna.storages.InMemoryStorage()
+    begun = optuna.create_study(study_name="s", storage=storage).ask()
+    study = optuna.load_study(study_name="s", storage=storage)
+    BeamerCallback(study, beamer.url)
+    study.tell(begun.number, 0.5)
+    assert dict(told(beamer, study))["s/trials/trial-0/status"] == {"status": "finished"}
 
 
 def test_a_study_that_nobody_holds_is_left(beamer: FakeBeamer) -> None:
@@ -237,9 +270,7 @@ def test_without_a_controller_one_warning_is_logged(caplog: pytest.LogCaptureFix
     study.optimize(reporting, n_trials=5, callbacks=[BeamerCallback(study, NOBODY)])
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 5
     search = optuna_storage.observer_of(study)
-    deadline = time.monotonic() + PATIENCE_S
-    while not search._client._outbox._away and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: search._client._outbox._away)
     assert len(warnings(caplog)) == 1
     assert "does not answer" in warnings(caplog)[0]
 
