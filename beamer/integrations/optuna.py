@@ -44,7 +44,7 @@ _log = logging.getLogger("beamer.integrations")
 _searches: "weakref.WeakSet[_Search]" = weakref.WeakSet()
 # Objects of one study in several threads are one member of it: by its name and run, how many take part.
 _taking_part: "Counter[tuple[str, str]]" = Counter()
-_counting = threading.Lock()
+_counting = threading.RLock()  # A collection that comes within may end another search.
 # A process has one trial at a time whose connections its agent is told to mark.
 _attaching = threading.Lock()
 
@@ -135,9 +135,15 @@ class _Search:
                 self._end(trial_id, TrialHandle.kill)
         if not self._optimizing and not self._begun_here() and self._handle is not None:
             self._stay()
-            self._leaving = threading.Timer(LINGER_S, self.end)
-            self._leaving.daemon = True
-            self._leaving.start()
+            leaving = self._leaving = threading.Timer(LINGER_S, lambda: self._leave_after(leaving))
+            leaving.daemon = True
+            leaving.start()
+
+    def _leave_after(self, timer: threading.Timer) -> None:
+        """Leave the search as a timer runs out, unless somebody came back while it waited for this."""
+        with self._changing:
+            if timer is self._leaving:
+                self.end()
 
     def end(self) -> None:
         """Leave the search; what this process began and has not ended is killed."""
@@ -327,7 +333,7 @@ def _leave_at_exit() -> None:
 
 def _forget_in_child() -> None:
     global _attaching, _counting
-    _attaching, _counting = threading.Lock(), threading.Lock()
+    _attaching, _counting = threading.Lock(), threading.RLock()
     _taking_part.clear()
     for search in list(_searches):
         search.forget()

@@ -228,6 +228,57 @@ def test_a_study_that_nobody_holds_is_left(beamer: FakeBeamer) -> None:
     assert ("/v1/studies/s/trials/trial-0/status", {"status": "killed"}) in beamer.received
 
 
+def test_a_study_is_collected_while_another_one_joins_or_leaves(beamer: FakeBeamer) -> None:
+    studies = [optuna.create_study(study_name="s")]
+    BeamerCallback(studies[0], beamer.url)
+    studies[0].ask()
+
+    def collect() -> None:
+        with integration._counting:  # where a collection may come
+            studies.clear()
+            gc.collect()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(10.0)
+    is_stuck = thread.is_alive()
+    if is_stuck:
+        integration._counting.release()
+    assert not is_stuck
+    until(lambda: has_left(beamer, "s"))
+
+
+class Awaited:
+    """A lock that says when a timer waits for it."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+        self.timers: list[threading.Thread] = []
+
+    def __enter__(self) -> None:
+        if isinstance(threading.current_thread(), threading.Timer):
+            self.timers.append(threading.current_thread())
+        self.lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+
+def test_who_comes_back_as_the_time_is_up_stays(beamer: FakeBeamer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integration, "LINGER_S", 0.0)
+    study = optuna.create_study(study_name="s")
+    callback = BeamerCallback(study, beamer.url)
+    search = optuna_storage.observer_of(study)
+    search._changing = changing = Awaited(search._changing)
+    with changing:
+        study.optimize(lambda trial: 0.0, n_trials=1, callbacks=[callback])
+        until(lambda: len(changing.timers) == 1)
+        study.ask()
+    changing.timers[0].join(PATIENCE_S)
+    assert "s/trials/trial-1/attempts" in dict(told(beamer, study))
+    assert not has_left(beamer, "s")
+
+
 def test_a_forked_child_ends_nothing_of_its_parents(beamer: FakeBeamer) -> None:
     study = optuna.create_study(study_name="s")
     BeamerCallback(study, beamer.url)
@@ -235,10 +286,13 @@ def test_a_forked_child_ends_nothing_of_its_parents(beamer: FakeBeamer) -> None:
     before = told(beamer, study)
     child = os.fork()
     if child == 0:
-        integration._leave_at_exit()
-        optuna_storage.observer_of(study)._client.flush(1.0)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+        code = 1
+        try:
+            integration._leave_at_exit()
+            code = 0 if optuna_storage.observer_of(study)._client.flush(PATIENCE_S) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert told(beamer, study) == before
 
 
