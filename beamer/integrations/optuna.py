@@ -23,7 +23,6 @@ import os
 import socket
 import threading
 import weakref
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +42,11 @@ _EXIT_S = 1.0  # for the last requests of a process that ends
 _log = logging.getLogger("beamer.integrations")
 _searches: "weakref.WeakSet[_Search]" = weakref.WeakSet()
 # Objects of one study in several threads are one member of it: by its name and run, how many take part.
-_taking_part: "Counter[tuple[str, str]]" = Counter()
+_taking_part: dict[tuple[str, str], int] = {}
 _counting = threading.RLock()  # A collection that comes within may end another search.
+# Of a child of multiprocessing: clients of searches that it has left, which may have something to send yet; who closes them.
+_of_child: set[Client] = set()
+_finalizer: multiprocessing.util.Finalize | None = None
 # A process has one trial at a time whose connections its agent is told to mark.
 _attaching = threading.Lock()
 
@@ -156,13 +158,12 @@ class _Search:
                 for trial_id in self._begun_here():
                     self._end(trial_id, TrialHandle.kill)
                 self._running.clear()
-                with _counting:
-                    _taking_part[handle.name, handle.run] -= 1
-                    is_last = _taking_part[handle.name, handle.run] == 0
-                if is_last:
+                if _count(handle, -1) == 0:
                     handle.leave()
                 else:
                     handle.disconnect()
+                if _finalizer is not None:
+                    _of_child.add(self._client)
             except Exception:  # noqa: BLE001  This may be called where the interpreter would show a traceback.
                 self._warn("the search's end is not told")
 
@@ -177,15 +178,10 @@ class _Search:
                 # What is registered last is called first: while the client and its membership are as they were.
                 atexit.unregister(_leave_at_exit)
                 atexit.register(_leave_at_exit)
-                with _counting:
-                    _taking_part[self._handle.name, run] += 1
-                if multiprocessing.parent_process() is not None:  # Such a process ends by `os._exit`.
-                    multiprocessing.util.Finalize(None, self._close, exitpriority=0)
+                _count(self._handle, 1)
+                if multiprocessing.parent_process() is not None:
+                    _close_with_child()
             return self._handle
-
-    def _close(self) -> None:
-        self.end()
-        self._client.close(_EXIT_S)
 
     def forget(self) -> None:
         """Leave what a forked child inherits of this search to the parent; a trial that the child starts is its own."""
@@ -219,7 +215,11 @@ class _Search:
             if here in self._optimizing:
                 running.thread = here
             if self._has_process(running):
-                running.attachment = handle.attach(0)
+                try:
+                    running.attachment = handle.attach(0)
+                finally:
+                    if running.attachment is None:
+                        _attaching.release()
         except Exception:  # noqa: BLE001
             self._warn("a trial's start is not told")
 
@@ -251,10 +251,14 @@ class _Search:
 
     def _end(self, trial_id: int, how: Any) -> None:
         running = self._running.pop(trial_id)
-        if running.attachment is not None:
-            running.attachment.__exit__(None, None, None)
-            _attaching.release()
-        how(running.handle)
+        try:
+            if running.attachment is not None:
+                try:
+                    running.attachment.__exit__(None, None, None)
+                finally:
+                    _attaching.release()
+        finally:
+            how(running.handle)
 
     def _adopt(self, trial_id: int, reported: int | None = None) -> _Running:
         """Return a trial that another process has registered. reported: the step that was stored just now."""
@@ -326,15 +330,46 @@ def _name_of(study: str) -> str:
     return f"{plain[: _MAX_NAME // 2]}-{hashlib.sha256(study.encode()).hexdigest()[:8]}"
 
 
+def _count(handle: StudyHandle, change: int) -> int:
+    """Return how many take part in a run from now on."""
+    key = handle.name, handle.run
+    with _counting:
+        left = _taking_part.get(key, 0) + change
+        if left > 0:
+            _taking_part[key] = left
+        else:
+            _taking_part.pop(key, None)
+    return left
+
+
+def _close_with_child() -> None:
+    """Have all clients closed at the end of this child of multiprocessing, which ends by `os._exit`."""
+    global _finalizer
+    for client in list(_of_child):
+        _of_child.discard(client)  # It comes first, as another thread may add the client again.
+        if not client.flush(0.0):
+            _of_child.add(client)
+    if _finalizer is None:
+        _finalizer = multiprocessing.util.Finalize(None, _close_child, exitpriority=0)
+
+
+def _close_child() -> None:
+    _leave_at_exit()
+    for client in _of_child | {search._client for search in list(_searches)}:
+        client.close(_EXIT_S)
+
+
 def _leave_at_exit() -> None:
     for search in list(_searches):
         search.end()
 
 
 def _forget_in_child() -> None:
-    global _attaching, _counting
+    global _attaching, _counting, _finalizer
     _attaching, _counting = threading.Lock(), threading.RLock()
     _taking_part.clear()
+    _of_child.clear()
+    _finalizer = None
     for search in list(_searches):
         search.forget()
 

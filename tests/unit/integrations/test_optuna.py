@@ -3,12 +3,15 @@
 import copy
 import gc
 import logging
+import multiprocessing
+import multiprocessing.util
 import os
 import pickle
 import socket
 import statistics
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ optuna = pytest.importorskip("optuna", reason="Optuna is not installed")
 
 from optuna.trial import TrialState  # noqa: E402
 
-from beamer.client import RUN_VARIABLE, lease  # noqa: E402
+from beamer.client import RUN_VARIABLE, TrialHandle, lease  # noqa: E402
 from beamer.integrations import optuna as integration  # noqa: E402
 from beamer.integrations import optuna_storage  # noqa: E402
 from beamer.integrations.optuna import BeamerCallback  # noqa: E402
@@ -317,6 +320,73 @@ def test_a_trial_attaches_this_process_where_it_has_it_for_itself(
     study.optimize(lambda trial: 0.0, n_trials=2, n_jobs=2)
     study.tell(study.ask(), 0.0)
     assert len(attached) == 2, "threads share their process, and after `ask` a trial may run anywhere"
+
+
+def test_an_attachment_that_breaks_leaves_the_next_trial_its_own(
+    beamer: FakeBeamer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "agent.sock").touch()
+    attached: list[str] = []
+
+    class Breaking:
+        def __exit__(self, *error: object) -> None:
+            raise RuntimeError("a defect")
+
+    def attach(trial: Any, rank: int) -> Any:
+        attached.append(trial.name)
+        if trial.name == "trial-0":
+            raise RuntimeError("a defect")
+        return Breaking()
+
+    monkeypatch.setattr(TrialHandle, "attach", attach)
+    study = optuna.create_study(study_name="s")
+    study.optimize(lambda trial: 0.0, n_trials=3, callbacks=[BeamerCallback(study, beamer.url)])
+    assert attached == ["trial-0", "trial-1", "trial-2"]
+    ends = [path for path, body in told(beamer, study) if body == {"status": "finished"}]
+    assert ends == [f"s/trials/trial-{number}/status" for number in range(3)]
+
+
+def optimize_and_end(url: str) -> None:
+    study = optuna.create_study(study_name="s")
+    study.optimize(reporting, n_trials=1, callbacks=[BeamerCallback(study, url)])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forks beside threads
+def test_a_child_of_multiprocessing_tells_its_last_before_it_ends(method: str, beamer: FakeBeamer) -> None:
+    child = multiprocessing.get_context(method).Process(target=optimize_and_end, args=(beamer.url,))
+    child.start()
+    child.join(PATIENCE_S)
+    assert child.exitcode == 0
+    assert ("/v1/studies/s/trials/trial-0/status", {"status": "finished"}) in beamer.received
+    assert has_left(beamer, "s")
+
+
+def test_a_child_of_multiprocessing_keeps_nothing_of_what_it_has_left(
+    beamer: FakeBeamer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multiprocessing, "parent_process", threading.current_thread)  # anything but None
+    monkeypatch.setattr(integration, "_finalizer", None)
+    monkeypatch.setattr(integration, "_of_child", set())
+    before = set(multiprocessing.util._finalizer_registry)  # type: ignore[attr-defined]
+    searches = []
+    for _ in range(3):
+        study = optuna.create_study(study_name="s")
+        BeamerCallback(study, beamer.url)
+        for _ in range(2):
+            study.ask()
+            optuna_storage.observer_of(study).end()
+        told(beamer, study)
+        searches.append(weakref.ref(optuna_storage.observer_of(study)))
+    added = multiprocessing.util._finalizer_registry.keys() - before  # type: ignore[attr-defined]
+    for key in added:
+        multiprocessing.util._finalizer_registry[key].cancel()  # type: ignore[attr-defined]
+    del study
+    gc.collect()
+    assert [search() for search in searches] == [None] * 3
+    assert len(added) == 1
+    assert len(integration._of_child) == 1, "that of the last one"
+    assert not integration._taking_part
 
 
 def test_without_a_controller_one_warning_is_logged(caplog: pytest.LogCaptureFixture) -> None:
