@@ -1,11 +1,9 @@
-"""A search by Optuna that Beamer is told of: two lines more than without it, the import and the callback.
+"""A stock search by Optuna, without Beamer: docs/tuners/optuna.md shows the two lines that it takes.
 
-BEAMER_URL=http://127.0.0.1:8657 python examples/optuna_pruning.py
+python examples/optuna_pruning.py
 """
 
 import optuna
-
-from beamer.integrations.optuna import BeamerCallback
 
 
 def objective(trial: optuna.Trial) -> float:
@@ -22,5 +20,5 @@ def objective(trial: optuna.Trial) -> float:
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 study = optuna.create_study(study_name="descent", pruner=optuna.pruners.HyperbandPruner(max_resource=27))
-study.optimize(objective, n_trials=20, callbacks=[BeamerCallback(study)])
+study.optimize(objective, n_trials=20)
 print(f"{len(study.trials)} trials, the best has {study.best_value:.2g}")

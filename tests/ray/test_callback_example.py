@@ -1,7 +1,5 @@
 """The stock example of Ray Tune, and the two lines by which docs/tuners/ray-tune-callback.md tells Beamer of it."""
 
-import ast
-import difflib
 import runpy
 import sys
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.pages import blocks
+from tests.support.pages import added_lines, with_diff
 
 pytest.importorskip("ray", reason="ray is not installed: the extra `ray`")
 
@@ -23,32 +21,17 @@ STOCK = (ROOT / "examples" / "ray_tune_asha.py").read_text("utf-8")
 PAGE = (ROOT / "docs" / "tuners" / "ray-tune-callback.md").read_text("utf-8")
 
 
-def with_beamer() -> str:
-    """Return the example with the page's diff applied."""
-    [block] = [block for block in blocks(PAGE) if block.language == "diff"]
-    text = STOCK
-    for hunk in block.code.split("@@\n"):
-        lines = hunk.splitlines(keepends=True)
-        old = "".join(line[1:] or line for line in lines if not line.startswith("+"))
-        assert text.count(old) == 1, f"the example has no such lines:\n{old}"
-        text = text.replace(old, "".join(line[1:] or line for line in lines if not line.startswith("-")))
-    return text
-
-
 def test_two_lines_differ_and_one_but_for_the_import() -> None:
-    changed = with_beamer()
-    compared = difflib.ndiff(STOCK.splitlines(), changed.splitlines())
-    added = [line[2:] for line in compared if line.startswith("+ ") and line[2:].strip()]
+    added = added_lines(PAGE, STOCK)
     assert len(added) == 2
     assert len([line for line in added if not line.lstrip().startswith(("import ", "from "))]) == 1
-    ast.parse(changed)
 
 
 def test_the_example_runs_and_the_controller_knows_its_search(
     cluster: LocalRayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "search.py"
-    program.write_text(with_beamer())
+    program.write_text(with_diff(PAGE, STOCK))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(program)])
     with served(build(hosts=2), tmp_path / "journal.db") as controller:

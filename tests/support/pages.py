@@ -1,5 +1,6 @@
 """The pages of the documentation as text: their words, their sentences, and their blocks of code with how each is checked."""
 
+import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,6 +57,23 @@ def sentences(text: str) -> Iterator[str]:
             start = end.end()
         if rest := joined[start:].strip():
             yield rest
+
+
+def with_diff(page: str, program: str) -> str:
+    """Return a program with the one diff of a page applied, whose hunks are separated by `@@`."""
+    [block] = [block for block in blocks(page) if block.language == "diff"]
+    for hunk in block.code.split("@@\n"):
+        lines = hunk.splitlines(keepends=True)
+        old = "".join(line[1:] or line for line in lines if not line.startswith("+"))
+        assert program.count(old) == 1, f"the program has no such lines:\n{old}"
+        program = program.replace(old, "".join(line[1:] or line for line in lines if not line.startswith("-")))
+    return program
+
+
+def added_lines(page: str, program: str) -> list[str]:
+    """Return the lines that the diff of a page adds to a program, or changes in it, blank ones apart."""
+    compared = difflib.ndiff(program.splitlines(), with_diff(page, program).splitlines())
+    return [line[2:] for line in compared if line.startswith("+ ") and line[2:].strip()]
 
 
 def blocks(text: str) -> Iterator[CodeBlock]:
