@@ -11,13 +11,9 @@ import optuna
 
 from beamer.client import membership
 from beamer.integrations.optuna import BeamerCallback
+from tests.support.optuna_pruners import PRUNERS
 
 STEPS = 9
-PRUNERS = {
-    "halving": lambda: optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3),
-    "hyperband": lambda: optuna.pruners.HyperbandPruner(min_resource=1, max_resource=STEPS, reduction_factor=3),
-    "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=2, interval_steps=3),
-}
 
 
 def main(options: dict[str, Any]) -> None:

@@ -144,7 +144,7 @@ def test_the_script_of_a_tuner_registers_its_stages(folder: Folder) -> None:
 @covers("optuna_pruning.py")
 def test_the_search_by_optuna_runs_without_beamer(folder: Folder) -> None:
     pytest.importorskip("optuna", reason="Optuna is not installed")
-    assert folder.run("optuna_pruning.py").startswith("20 trials, the best has ")  # tests/processes/test_optuna.py tells Beamer.
+    assert folder.run("optuna_pruning.py").startswith("20 trials, the best has ")
 
 
 @covers("search.yaml")

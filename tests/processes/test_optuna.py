@@ -22,10 +22,11 @@ from beamer.integrations import optuna as integration  # noqa: E402
 from beamer.integrations.optuna import BeamerCallback  # noqa: E402
 from beamer.studies.model import StudyStatus, TrialStatus  # noqa: E402
 from beamer.studies.records import StudyRecord  # noqa: E402
-from tests.processes.optuna_program import PRUNERS, STEPS  # noqa: E402
+from tests.processes.optuna_program import STEPS  # noqa: E402
 from tests.processes.site import until  # noqa: E402
 from tests.support.checkout import ROOT  # noqa: E402
 from tests.support.here import fabric_here  # noqa: E402
+from tests.support.optuna_pruners import PRUNERS  # noqa: E402
 from tests.support.pages import added_lines, with_diff  # noqa: E402
 from tests.support.served_controller import Served, served  # noqa: E402
 
@@ -114,7 +115,7 @@ def ended(process: "subprocess.Popen[str]") -> None:
     assert [line for line in said.splitlines() if "does not answer" not in line] == []
 
 
-@pytest.mark.parametrize("pruner", PRUNERS)
+@pytest.mark.parametrize("pruner", ["halving", "short hyperband", "early median"])
 def test_three_processes_on_one_storage_are_one_study(pruner: str, beamer: Served, start: Start, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/studies.db"
     study = optuna.create_study(study_name=pruner, storage=storage)
@@ -126,7 +127,7 @@ def test_three_processes_on_one_storage_are_one_study(pruner: str, beamer: Serve
     record = over(beamer, study)
     assert not beamer.ask(lambda runtime: runtime.tracker.past_runs(pruner)), "all took part in one run"
     targets = {target.step for trial in record.trials.values() for target in trial.targets}
-    assert targets - {11} == ({2, 5, 8} if pruner == "median" else {1, 3, 9}), (
+    assert targets - {11} == ({2, 5, 8} if pruner == "early median" else {1, 3, 9}), (
         "11 may come before a trial has ended with step 9"
     )
 
@@ -224,7 +225,7 @@ def test_a_killed_process_loses_its_trial_and_another_one_retries_it(beamer: Ser
 
 
 def test_a_search_that_was_left_goes_on(beamer: Served, start: Start, tmp_path: Path) -> None:
-    options = {"storage": f"sqlite:///{tmp_path}/study.db", "study": "again", "pruner": "median", "trials": 2}
+    options = {"storage": f"sqlite:///{tmp_path}/study.db", "study": "again", "pruner": "early median", "trials": 2}
     study = optuna.create_study(study_name="again", storage=options["storage"])
     for trials in (2, 4):
         ended(start(**options))
