@@ -55,7 +55,7 @@ class BeamerCallback:
     """Tell Beamer of a study's trials from now on: where they run, how far they are, when they are judged, how they end.
 
     study: of Optuna. url: of the controller, as in `Client`. host: where trials of this process run, as the controller's
-    network names it; None: this machine. Make it before the study's first `ask`; several of one study are as good as one.
+    network names it; None: this machine, whose name or one of whose addresses has to be there: others are refused. Make it before the study's first `ask`; several of one study are as good as one.
     """
 
     def __init__(self, study: Study, url: str | None = None, host: str | None = None) -> None:
@@ -99,7 +99,7 @@ class _Search:
         self._storage = storage_of(study)
         self._study_id = study._study_id
         self._sign = -1.0 if study.directions[0] == StudyDirection.MAXIMIZE else 1.0
-        self._name = _name_of(study.study_name)
+        self._name = study_name(study.study_name)
         self._client = Client(url)
         self._host = host or socket.gethostname()
         self._handle: StudyHandle | None = None
@@ -322,12 +322,15 @@ def _trial_name(trial: FrozenTrial) -> str:
     return f"trial-{trial.number}"
 
 
-def _name_of(study: str) -> str:
-    """Return a study's name, or what comes near it where that is none for the controller."""
-    if study.isprintable() and study.strip() == study and len(escape_name(study)) <= _MAX_NAME:
-        return study
-    plain = "".join(one if one.isprintable() and one not in "/%" else "_" for one in study.strip())
-    return f"{plain[: _MAX_NAME // 2]}-{hashlib.sha256(study.encode()).hexdigest()[:8]}"
+def study_name(name: str) -> str:
+    """Return the Beamer study's name, by that of Optuna's: the same, or what comes near it where that is none for the controller.
+
+    For workers that attach themselves: `Client().trial(study_name(study.study_name), "trial-7")`.
+    """
+    if name.isprintable() and name.strip() == name and len(escape_name(name)) <= _MAX_NAME:
+        return name
+    plain = "".join(one if one.isprintable() and one not in "/%" else "_" for one in name.strip())
+    return f"{plain[: _MAX_NAME // 2]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _count(handle: StudyHandle, change: int) -> int:

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -25,7 +26,7 @@ from optuna.trial import TrialState  # noqa: E402
 from beamer.client import RUN_VARIABLE, TrialHandle, lease  # noqa: E402
 from beamer.integrations import optuna as integration  # noqa: E402
 from beamer.integrations import optuna_storage  # noqa: E402
-from beamer.integrations.optuna import BeamerCallback  # noqa: E402
+from beamer.integrations.optuna import BeamerCallback, study_name  # noqa: E402
 from beamer.studies.model import MAX_KEY_CHARACTERS, check_name, trial_key  # noqa: E402
 from tests.support.fake_controller import FakeBeamer, raw_server, warnings  # noqa: E402
 
@@ -299,6 +300,14 @@ def test_a_forked_child_ends_nothing_of_its_parents(beamer: FakeBeamer) -> None:
     assert told(beamer, study) == before
 
 
+def test_trials_run_on_the_host_that_is_given(beamer: FakeBeamer) -> None:
+    study = optuna.create_study(study_name="s")
+    BeamerCallback(study, beamer.url, host="h7")
+    study.ask()
+    (worker,) = dict(told(beamer, study))["s/trials/trial-0/attempts"]["workers"]
+    assert worker["host"] == "h7"
+
+
 def test_a_run_of_the_environment_is_taken(beamer: FakeBeamer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUN_VARIABLE, "mine")
     study = optuna.create_study(study_name="s")
@@ -514,7 +523,8 @@ def test_a_study_may_be_called_as_optuna_allows(name: str, beamer: FakeBeamer) -
     study.ask()
     told(beamer, study)
     (known,) = {search._name for search in integration._searches if search.is_of(study)}
-    assert check_name(known, "study") == known
+    assert check_name(known, "study") == known == study_name(name)
+    assert beamer.paths()[-1].startswith(f"/v1/studies/{quote(known, safe='')}/trials/trial-0/")
     assert len(trial_key(known, "trial-1000000")) <= MAX_KEY_CHARACTERS
     assert (known == name) == (name == "lr=0.1, depth/2")
     assert beamer.received
