@@ -19,10 +19,8 @@ from beamer.integrations.ray_tune.location import Location, Locator, of_result
 from beamer.integrations.ray_tune.schedules import ReadSchedule, ray_version
 from beamer.integrations.ray_tune.search import ReportedSearch
 from beamer.integrations.ray_tune.values import step_of
-from beamer.log_limit import LogLimit
 
 HOSTS_S = 60.0  # The controller has so long to name the hosts of its network.
-LOG_AGAIN_S = 3600.0
 
 log = logging.getLogger("beamer.integrations")
 
@@ -30,7 +28,7 @@ _Hook = TypeVar("_Hook", bound=Callable[..., None])
 
 
 def _guarded(hook: _Hook) -> _Hook:
-    """Let nothing that a hook raises come to Tune; it is logged once an hour."""
+    """Let nothing that a hook raises come to Tune; each kind of error is logged once."""
 
     @functools.wraps(hook)
     def guarded(self: "BeamerCallback", *arguments: Any, **options: Any) -> None:
@@ -47,7 +45,8 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
 
     study: its name; None: that of the experiment. url: of the controller, as of `beamer.client.Client`. hosts: the names that
     nodes have in the controller's network, by their names or addresses in Ray; a node whose address or name is a host's needs
-    none. Raises nothing: what breaks is logged once, and the search goes on.
+    none. Raises nothing: of each hook, each kind of error is logged once in a
+    search, and that goes on.
     """
 
     def __init__(self, study: str | None = None, url: str | None = None, hosts: Mapping[str, str] | None = None) -> None:
@@ -55,7 +54,7 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
         self._reset()
 
     def _reset(self) -> None:
-        self._limit = LogLimit(1, LOG_AGAIN_S)
+        self._logged: set[tuple[str, str]] = set()
         self._client: Client | None = None
         self._controller: TuneController | None = None
         self._search: ReportedSearch | None = None
@@ -74,6 +73,7 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
     def setup(self, stop: Any = None, num_samples: Any = None, total_num_samples: Any = None, **info: Any) -> None:
         """Register the search."""
         self._close()
+        self._logged.clear()
         controller, metric, mode = calling()
         if controller is None:
             raise RuntimeError(f"Ray {ray_version()} has no TuneController among the callers of Callback.setup")
@@ -177,6 +177,8 @@ class BeamerCallback(Callback):  # type: ignore[misc]  # Ray is untyped where it
             search.close()
 
     def _log(self, hook: str, error: Exception) -> None:
-        if self._limit.take((hook, type(error).__name__)):
+        kind = hook, type(error).__name__
+        if kind not in self._logged:
+            self._logged.add(kind)
             what = "BeamerCallback.%s with Ray %s: %s; the search goes on, and Beamer knows less of it"
             log.warning(what, hook, ray_version(), str(error) or repr(error), exc_info=True)

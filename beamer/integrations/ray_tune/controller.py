@@ -34,7 +34,7 @@ def calling() -> tuple[TuneController | None, str | None, str | None]:
 
 
 class HeardScheduler:
-    """Keep what a scheduler decides of results, by trial, until it is asked for or the block is left."""
+    """Keep what a scheduler decides of results, by trial, until it is asked for; `close` leaves the scheduler as it was."""
 
     def __init__(self, scheduler: TrialScheduler) -> None:
         self._scheduler = scheduler

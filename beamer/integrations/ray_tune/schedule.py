@@ -20,8 +20,7 @@ class Barrier:
 class Schedule:
     """What is known of a scheduler that never judges trials.
 
-    has_barriers: whether trials wait for each other. stops: whether it ends trials before they are complete. max_step: at which
-    it has a trial complete, None where it does not say.
+    has_barriers: whether trials wait for each other. max_step: at which it has a trial complete, None where it does not say.
     """
 
     has_barriers = False

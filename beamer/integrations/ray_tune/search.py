@@ -20,8 +20,12 @@ STOP, PAUSE, CONTINUE = "STOP", "PAUSE", "CONTINUE"
 
 @dataclass
 class _Known:
-    """A trial that has not ended. step: that it has come to. budget: at which it is stopped. milestone: that is waited for.
-    decision: of the scheduler on its latest result. runs: whether it was reported to. is_starting: whether it is to be.
+    """A trial that has not ended.
+
+    step: the last that is complete. budget: the step at which the trial is stopped, None where none is known. milestone: the
+    step that is waited for, None where none is. decision: the scheduler's on the latest result, None where it was not asked.
+    runs: whether the controller was told that the trial runs. is_starting: whether an attempt has begun of which the controller
+    is not told yet, as its hosts are not known.
     """
 
     trial: Any
@@ -36,7 +40,10 @@ class _Known:
 
 @dataclass
 class _Stage:
-    """A stage that is not sealed. members: the ids of its trials."""
+    """A stage that is not sealed.
+
+    handle: the client's. members: the ids of the trials that it waits for.
+    """
 
     handle: StageHandle
     members: set[str] = field(default_factory=set)

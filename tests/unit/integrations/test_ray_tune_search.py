@@ -163,6 +163,16 @@ def test_trials_are_registered_in_the_order_in_which_tune_adds_them(controller: 
     assert list(search.study().trials) == ["a", "b", "c"]
 
 
+def test_trials_that_had_ended_when_an_experiment_was_restored_are_not_registered(controller: Served) -> None:
+    search = Search(controller, Steps(4))
+    trials = [Trial("a", TERMINATED), Trial("b", ERROR), Trial("c"), Trial("d", "PAUSED")]
+    search.tune.add_new(trials)
+    search.tune.compare()
+    assert list(search.study().trials) == ["c", "d"]
+    search.tune.close()
+    assert {name: trial.status.value for name, trial in search.study().trials.items()} == {"c": "killed", "d": "killed"}
+
+
 def test_a_stage_waits_for_its_trials_and_is_sealed_when_none_joins(controller: Served) -> None:
     a, b = Trial("a"), Trial("b")
     schedule = Steps(4, has_barriers=True, members=(a,), step=4)
