@@ -55,7 +55,8 @@ class BeamerCallback:
     """Tell Beamer of a study's trials from now on: where they run, how far they are, when they are judged, how they end.
 
     study: of Optuna. url: of the controller, as in `Client`. host: where trials of this process run, as the controller's
-    network names it; None: this machine, whose name or one of whose addresses has to be there: others are refused. Make it before the study's first `ask`; several of one study are as good as one.
+    network names it; None: this machine, whose name or one of whose addresses has to be there, as
+    attempts are refused otherwise. Make it before the study's first `ask`; several of one study are as good as one.
     """
 
     def __init__(self, study: Study, url: str | None = None, host: str | None = None) -> None:
@@ -323,7 +324,7 @@ def _trial_name(trial: FrozenTrial) -> str:
 
 
 def study_name(name: str) -> str:
-    """Return the Beamer study's name, by that of Optuna's: the same, or what comes near it where that is none for the controller.
+    """Return the Beamer study's name by that of Optuna's: the same, or one near it that the controller takes.
 
     For workers that attach themselves: `Client().trial(study_name(study.study_name), "trial-7")`.
     """
