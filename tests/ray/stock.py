@@ -46,6 +46,15 @@ class Descent(tune.Trainable):  # type: ignore[misc]
         return True
 
 
+def descend(config: dict[str, Any]) -> None:
+    """Report a loss that falls at the rate of the configuration, `steps` times."""
+    x = 1.0
+    for _ in range(config["steps"]):
+        time.sleep(STEP_S * (2 - config["rate"]))
+        x *= 1 - config["rate"]
+        tune.report({"loss": x})
+
+
 def network(addresses: list[str]) -> Fabric:
     """Return a network whose hosts, h1 first, have these addresses, as the nodes of a Ray cluster do."""
     fabric = build(hosts=len(addresses))

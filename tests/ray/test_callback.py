@@ -25,7 +25,7 @@ from beamer.studies.events import AttemptStarted
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import split_key
 from eval.ray_cluster import LocalRayCluster
-from tests.ray.stock import Descent, network
+from tests.ray.stock import Descent, descend, network
 from tests.support.checkout import ROOT
 from tests.support.served_controller import Served, served
 
@@ -70,8 +70,11 @@ def run(
     ).fit()
 
 
-def known(controller: Served, study: str = "search") -> dict[str, Any]:
-    """Return what the controller knows of a search once it is over: nothing is left of it that runs or is waited for."""
+def known(controller: Served, study: str = "search", finished_at: int | None = None) -> dict[str, Any]:
+    """Return what the controller knows of a search once it is over: nothing is left of it that runs or is waited for.
+
+    finished_at: the step at which trials finish by themselves, which nobody knew as they had milestones beyond it.
+    """
     deadline = time.monotonic() + PATIENCE_S
     one: dict[str, Any] = {}
     while one.get("status") != "ended" and time.monotonic() < deadline:
@@ -80,7 +83,8 @@ def known(controller: Served, study: str = "search") -> dict[str, Any]:
     assert one["status"] == "ended", one
     assert {trial["status"] for trial in one["trials"]} <= {"finished", "killed", "failed"}
     assert all(attempt["ended_s"] for trial in one["trials"] for attempt in trial["attempts"])
-    unreached = [target for trial in one["trials"] for target in trial["targets"] if target["reached_s"] is None]
+    others = [trial for trial in one["trials"] if (trial["status"], trial["done"]) != ("finished", finished_at)]
+    unreached = [target for trial in others for target in trial["targets"] if target["reached_s"] is None]
     assert unreached == [], "phantom milestones"
     assert [stage["name"] for stage in one["stages"] if stage["status"] != "done" or stage["missing"]] == []
     return one
@@ -118,6 +122,21 @@ def test_asha(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> N
     ips = {named(one): one.metrics["node_ip"] for one in results}
     assert hosts == [f"h{int(ips[trial['name']].rpartition('.')[2]) - 1}" for trial in study["trials"]]
     assert set(hosts) == {"h2", "h3"}
+
+
+def test_asha_with_a_function_whose_last_result_comes_twice(
+    cluster: LocalRayCluster, controller: Served, tmp_path: Path
+) -> None:
+    scheduler = ASHAScheduler(max_t=8, reduction_factor=2)
+    results = run(tmp_path, controller, scheduler, (0.4, 0.3, 0.01), config={"steps": 6}, trainable=descend)
+    study = known(controller, finished_at=6)
+    assert by_name(study, "done") == iterations(results)
+    for trial in study["trials"]:
+        assert trial["status"] == ("finished" if trial["done"] == 6 else "killed"), "the function ends before max_t"
+        assert {step for step in (1, 2, 4) if step <= trial["done"]} <= set(targets(trial, stage=False)) <= {1, 2, 4, 8}
+        assert trial["loss"] == pytest.approx(min(one.metrics["loss"] for one in results if named(one) == trial["name"]))
+        assert len(trial["attempts"]) == 1
+    assert set(by_name(study, "status").values()) == {"finished", "killed"}
 
 
 def named(result: Any) -> str:
