@@ -33,6 +33,7 @@ from tests.support.served_controller import Served, served
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning", "ignore:Consider boosting PBT:UserWarning")
 
 PATIENCE_S = 60.0
+TRIES, HANGS_S = 3, 80.0  # Ray 2.60 may hang under HyperBand, also without Beamer: such a search is tried again.
 
 
 @pytest.fixture
@@ -145,7 +146,13 @@ def named(result: Any) -> str:
 
 def test_hyperband(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
     rates = (0.05, 0.1, 0.15, 0.02, 0.3, 0.4)
-    results = run(tmp_path, controller, HyperBandScheduler(max_t=4, reduction_factor=2), rates, reuse=True)
+    for number in range(TRIES):
+        began = time.monotonic()
+        scheduler, limit = HyperBandScheduler(max_t=4, reduction_factor=2), {"time_budget_s": HANGS_S}
+        results = run(tmp_path / str(number), controller, scheduler, rates, reuse=True, tune_config=limit)
+        if time.monotonic() - began < HANGS_S:
+            break
+        print("Ray's HyperBand hangs: see `Descent`")
     study = known(controller)
     assert study["barriers"]
     assert by_name(study, "done") == iterations(results)
