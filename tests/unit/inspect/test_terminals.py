@@ -1,80 +1,25 @@
 """The commands on a terminal: the table that follows what runs, and the question before a study is ended."""
 
 import os
-import pty
-import re
-import select
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from fcntl import ioctl
 from pathlib import Path
-from struct import pack
-from termios import TIOCSWINSZ
 
 import pytest
 
 from beamer.testing.fabrics import star
 from tests.support.checkout import ROOT
 from tests.support.inspected import STUDY, get, place, put, register
-from tests.support.served_controller import PATIENCE_S, Served, served
-
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-@dataclass
-class Terminal:
-    """A command on a terminal of its own."""
-
-    process: "subprocess.Popen[bytes]"
-    fd: int
-    seen: str = ""
-
-    def until(self, words: str) -> bool:
-        """Read until some words have been printed since the last time; return whether they were."""
-        deadline = time.monotonic() + 2 * PATIENCE_S
-        while words not in self.seen:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0 or not select.select([self.fd], [], [], left_s)[0]:
-                return False
-            try:
-                read = os.read(self.fd, 1 << 16)
-            except OSError:  # The command has ended, and all was read.
-                return False
-            self.seen += ESCAPES.sub("", read.decode())
-        self.seen = self.seen.partition(words)[2]
-        return True
-
-    def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    def ended(self) -> int:
-        """Wait for its end, and return its exit code."""
-        return self.process.wait(PATIENCE_S)
+from tests.support.served_controller import Served, served
+from tests.support.terminals import Terminal
 
 
-@contextmanager
-def terminal(url: str, *arguments: str, columns: int = 80, lines: int = 24) -> Iterator[Terminal]:
-    ours, theirs = pty.openpty()
-    ioctl(theirs, TIOCSWINSZ, pack("HHHH", lines, columns, 0, 0))
-    command = [sys.executable, "-m", "beamer.cli", *arguments]
+def terminal(url: str, *arguments: str, columns: int = 80, lines: int = 24) -> Terminal:
     environment = {**os.environ, "BEAMER_URL": url, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
     for name in ("COLUMNS", "LINES"):
         environment.pop(name, None)
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=environment, start_new_session=True
-    )
-    os.close(theirs)
-    try:
-        yield Terminal(process, ours)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
+    return Terminal([sys.executable, "-m", "beamer.cli", *arguments], environment, columns, lines)
 
 
 @pytest.fixture
@@ -111,13 +56,13 @@ def test_a_study_is_ended_only_when_the_question_is_answered_with_yes(controller
     with terminal(controller.url, "study", "end", "mnist") as asked:
         assert asked.until("3 trials will count as killed: a, b, c; their processes are not stopped")
         assert asked.until("End it? [y/N]")
-        asked.type("n\n")
+        asked.press("n\n")
         assert asked.until("nothing was changed")
         assert asked.ended() == 1
     assert get(controller, STUDY)["status"] == "active"
     with terminal(controller.url, "study", "end", "mnist") as asked:
         assert asked.until("End it? [y/N]")
-        asked.type("y\n")
+        asked.press("y\n")
         assert asked.until("study mnist, run one has ended")
         assert asked.ended() == 0
     assert get(controller, STUDY)["status"] == "ended"
