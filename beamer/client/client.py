@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from beamer.client.credentials import CA_VARIABLE, TOKEN_VARIABLE, authorization, check_exposure
 from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
-from beamer.client.outbox import Outbox
+from beamer.client.outbox import EXIT_PATIENCE_S, Outbox
 from beamer.client.request import Address, name_of
 from beamer.client.urls import RUN_VARIABLE, URL, URL_VARIABLE, controller_urls
 from beamer.errors import InputError
@@ -129,9 +129,9 @@ class Client(AbstractContextManager["Client"]):
             study.disconnect()
         self._outbox.close(timeout_s)
 
-    def close_at_exit(self) -> None:
+    def close_at_exit(self, patience_s: float = EXIT_PATIENCE_S) -> None:
         """Close as at the end of the process: a controller that is known to be away is not waited for."""
-        self._outbox.close_at_exit()
+        self._outbox.close_at_exit(patience_s)
 
     def __repr__(self) -> str:
         return f"<Client {self._outbox.named}>"

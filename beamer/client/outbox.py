@@ -196,12 +196,15 @@ class Outbox:
         elif self._http is not None:
             self._http.close()
 
-    def close_at_exit(self) -> None:
-        """Close without waiting for a controller that is away; one that answers is told all, within `EXIT_S` seconds."""
+    def close_at_exit(self, patience_s: float = EXIT_PATIENCE_S) -> None:
+        """Close without waiting for a controller that is away; one that answers is told all, within `EXIT_S` seconds.
+
+        patience_s: for each answer.
+        """
         if self._away:
             self.close(0.0)
         else:
-            self.close(EXIT_PATIENCE_S, EXIT_S)
+            self.close(patience_s, EXIT_S)
 
     def warn_once(self, message: str, *values: object, exc_info: bool = False) -> None:
         """Log a warning unless it was logged before. message: one of this package's, which are few."""

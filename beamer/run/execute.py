@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, NoReturn
 from beamer.client import lease
 from beamer.client.urls import RUN_VARIABLE, URL, URL_VARIABLE
 from beamer.errors import InputError
-from beamer.run.child import ChildCommand, NotStarted, block_signals
+from beamer.run.child import ChildCommand, NotStarted, block_signals, is_told_to_end
 from beamer.run.options import RunOptions, read_plain
-from beamer.run.present import default_trial, free_place, read_study
+from beamer.run.present import default_trial, find_place
 from beamer.run.reporter import Reporter, Warnings, say
 
 if TYPE_CHECKING:
     from beamer.run.output import ReadOutput
+
+_LAST_STANDARD = 2  # The number of the standard error.
 
 
 def run_plain(arguments: Sequence[str]) -> None:
@@ -34,6 +36,7 @@ def run_plain(arguments: Sequence[str]) -> None:
 def execute(options: RunOptions) -> NoReturn:
     """Run the command, and end this process as it ends."""
     blocked = block_signals()
+    _take_closed_numbers()
     log = logging.getLogger("beamer.client")
     log.addHandler(Warnings())
     log.propagate = False
@@ -45,17 +48,22 @@ def execute(options: RunOptions) -> NoReturn:
     except NotStarted as error:
         say(str(error))
         raise SystemExit(error.code) from error
-    reporter = Reporter(chosen, run, url_of(options), child.pid if held is None else None)
+    reporter = Reporter(chosen, run, url_of(options), child.pid, held)
     if output is None:
         ended = child.wait()
     else:
         output.start(reporter.progress)
         ended = child.wait(output.resize)
-        output.finish()
+        output.finish(is_told_to_end)
     reporter.end(ended)
-    if held is not None:
-        held.close()
     ended.leave()
+
+
+def _take_closed_numbers() -> None:
+    """Have nothing of this process be the standard input or an output that was closed; for the command it stays closed."""
+    while (number := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= _LAST_STANDARD:
+        pass
+    os.close(number)
 
 
 def _output(options: RunOptions) -> "ReadOutput | None":
@@ -68,6 +76,9 @@ def _output(options: RunOptions) -> "ReadOutput | None":
         return ReadOutput(options.progress)
     except InputError as error:
         raise InputError("--progress", error.value, error.expected) from error
+    except OSError as error:  # There may be no terminal to be had.
+        say(f"no progress is read: {error}")
+        return None
 
 
 def _placed(options: RunOptions) -> tuple[RunOptions, str]:
@@ -77,8 +88,8 @@ def _placed(options: RunOptions) -> tuple[RunOptions, str]:
         raise InputError("--run", "", f"a name, the same for every launch of several; or {RUN_VARIABLE}")
     trial = options.trial or default_trial(options.command)
     if not run and not options.rank:
-        with suppress(ConnectionError, InputError):  # The reporter tries again, and says what is wrong.
-            run, trial = free_place(read_study(url_of(options), options.study, os.environ), trial)
+        with suppress(Exception):  # The reporter tries again, and says what is wrong.
+            run, trial = find_place(url_of(options), options.study, trial, os.environ)
     if trial != options.trial:
         say(f"trial {trial} of study {options.study}")
     return replace(options, trial=trial, workers=options.workers or (socket.gethostname(),)), run

@@ -8,25 +8,30 @@ share one, so that their order stays. A thread hands on and another one reads: a
 import fcntl
 import os
 import pty
+import select
+import sys
 import termios
 import threading
+import time
 import tty
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from beamer.engines.local.pattern import SlowPatternError
-from beamer.engines.local.supervisor.lines import RefusedLine
-from beamer.engines.local.supervisor.output_lines import OutputLines
-from beamer.engines.local.supervisor.reader import ProgressReader
+from beamer.run.progress import OutputParts, StepLines
 from beamer.run.reporter import say
 
 STANDARD = (1, 2)
 READ_BYTES = 1 << 16
-MAX_PARTS = 256
-"""Of reads that wait for the reader of progress: where there are more, as in a flood, the oldest are left out."""
 LAST_S = 1.0
-"""Seconds for which the output of processes that outlive the command is handed on; the command's own is there already."""
+"""Seconds for which more output of processes that outlive the command is waited for; the command's own is there already."""
+LAST_BYTES = 1 << 17
+"""Bytes that may be there when the command ends, at least: pipes and terminals hold fewer unless they are told to hold more."""
+LAST_READ_S = 1.0
+"""Seconds for which the reader of progress is waited for."""
+_ARRIVES_S = 0.05  # What was written to a terminal can be read at its other end a little later.
+_LOOK_S = 0.1  # Between two looks whether a signal ends the wait for who reads the output.
+_INT_BYTES = 4
 _SIZE_BYTES = 8  # struct winsize (ioctl_tty(2))
 Report = Callable[[int, float | None], None]
 
@@ -40,8 +45,10 @@ class ReadOutput:
     def __init__(self, progress: str) -> None:
         self._streams: list[_Stream] = []
         self.descriptors: dict[int, int] = {}
-        shared = _is_same(*STANDARD)
-        for number in STANDARD[:1] if shared else STANDARD:
+        # Those that were closed are left so: their numbers may be those of other files by now.
+        opened = [number for number, file in zip(STANDARD, (sys.__stdout__, sys.__stderr__), strict=True) if file is not None]
+        shared = len(opened) > 1 and _is_same(*opened)
+        for number in opened[:1] if shared else opened:
             stream = _Stream(number, progress)
             self._streams.append(stream)
             self.descriptors |= dict.fromkeys(STANDARD if shared else (number,), stream.theirs)
@@ -51,10 +58,15 @@ class ReadOutput:
         for stream in self._streams:
             stream.start(report)
 
-    def finish(self) -> None:
-        """Hand on what the command has printed before it ended."""
+    def finish(self, is_ended: Callable[[], bool]) -> None:
+        """Hand on what the command has printed before it ended, however long that takes who reads it.
+
+        is_ended: is asked meanwhile whether this process is told to end.
+        """
         for stream in self._streams:
-            stream.finish()
+            stream.expect_end()
+        for stream in self._streams:
+            stream.finish(is_ended)
 
     def resize(self) -> None:
         """Take over the size of this process's terminal."""
@@ -72,10 +84,10 @@ class _Stream:
         if self._is_terminal:
             tty.setraw(self.theirs)
             self.resize()
-        self._parts: deque[bytes | None] = deque(maxlen=MAX_PARTS)
-        self._arrived = threading.Event()
-        self._reader = ProgressReader(progress)
+        self._parts = OutputParts()
+        self._progress = StepLines(progress)
         self._report: Report = lambda step, loss: None
+        self._woken, self._waker = os.pipe()
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._hand_on, self._read)]
 
     def start(self, report: Report) -> None:
@@ -84,10 +96,15 @@ class _Stream:
         for thread in self._threads:
             thread.start()
 
-    def finish(self) -> None:
-        self._threads[0].join(LAST_S)
-        self._put(None)
-        self._threads[1].join(LAST_S)
+    def expect_end(self) -> None:
+        """Wait for further output no longer than `LAST_S` from now on: the command has ended."""
+        os.close(self._waker)
+
+    def finish(self, is_ended: Callable[[], bool]) -> None:
+        while self._threads[0].is_alive() and not is_ended():
+            self._threads[0].join(_LOOK_S)
+        self._parts.put(None)
+        self._threads[1].join(LAST_READ_S)
 
     def resize(self) -> None:
         if self._is_terminal:
@@ -97,40 +114,41 @@ class _Stream:
 
     def _hand_on(self) -> None:
         with suppress(OSError):  # A terminal that nobody has open any more fails, and so does an output that nobody reads.
-            while data := os.read(self._ours, READ_BYTES):
-                self._put(data)
+            for data in self._arriving():
+                self._parts.put(data)
                 while data:
                     data = data[os.write(self._number, data) :]
         os.close(self._ours)  # The command is told that nobody reads, as it would be told without Beamer.
 
-    def _put(self, data: bytes | None) -> None:
-        self._parts.append(data)
-        self._arrived.set()
+    def _arriving(self) -> Iterator[bytes]:
+        """Yield what is read until it ends, or nothing more comes of what outlives the command."""
+        waiting = select.poll()
+        waiting.register(self._ours, select.POLLIN)
+        waiting.register(self._woken, select.POLLIN)
+        while self._woken not in dict(waiting.poll()):
+            if not (data := os.read(self._ours, READ_BYTES)):
+                return
+            yield data
+        waiting.unregister(self._woken)
+        until = time.monotonic() + LAST_S
+        # The command's own output is among these bytes, whenever they can be written.
+        owed = max(LAST_BYTES, int.from_bytes(fcntl.ioctl(self._ours, termios.FIONREAD, bytes(_INT_BYTES)), sys.byteorder))
+        while owed > 0 or time.monotonic() < until:
+            left_s = max(until - time.monotonic(), _ARRIVES_S)
+            if not waiting.poll(1000 * left_s) or not (data := os.read(self._ours, READ_BYTES)):
+                return
+            owed -= len(data)
+            yield data
 
     def _read(self) -> None:
-        lines = OutputLines()
-        while True:
-            self._arrived.wait()
-            self._arrived.clear()
-            while self._parts:
-                data = self._parts.popleft()
-                lines.finish() if data is None else lines.add(data)
-                if not self._read_lines(lines) or data is None:
-                    return
-
-    def _read_lines(self, lines: OutputLines) -> bool:
-        """Report what the lines say; return whether further ones are to be read."""
-        while (printed := lines.take()) is not None:
+        for printed in self._parts.lines():
             try:
-                line = self._reader.read(printed)
-            except RefusedLine:
-                continue
+                found = self._progress.read(printed)
             except SlowPatternError as error:
                 say(f"no more progress is read: {error}")
-                return False
-            if line is not None and line.step >= 0:
-                self._report(int(line.step), line.loss if line.has_loss else None)
-        return True
+                return
+            if found is not None:
+                self._report(*found)
 
 
 def _is_same(one: int, other: int) -> bool:

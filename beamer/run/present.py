@@ -2,30 +2,37 @@
 
 Where no run is named, the command joins the study's present one, and begins one where there is none or it has ended. So the
 commands of one search may be started independently of each other, and one that is run again after all have ended begins anew.
-A name whose trial has ended in the run is taken: `NAME.2` is next. That is decided by one reading, which is given up after
-`PATIENCE_S`: the command then starts without knowing its run, and the reading is repeated. No run is begun without it, as that
-would end the one that is present.
+A new run's name follows from what was read. Commands that are started together read the same, name the same run, and join it: a
+run of another name would end theirs. A name whose trial has ended in the run is taken: `NAME.2` is next.
+
+The study is read before the command starts, which is given up after `PATIENCE_S`: the command then starts without knowing its
+run, and the reading is repeated. No run is begun without it, as that would end the one that is present.
 """
 
 import os
 import re
 import socket
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
+from beamer.client.request import Address
 from beamer.errors import InputError
-from beamer.studies.model import StudyStatus, TrialStatus
+from beamer.studies.model import MAX_NAME_CHARACTERS, StudyStatus, TrialStatus
+
+if TYPE_CHECKING:
+    from beamer.client.controllers import Controllers
 
 PATIENCE_S = 0.25
 """Seconds that the command waits for the controller, which answers within milliseconds on a machine that is not overloaded."""
+FIRST_RUN = "run"
+"""The first run of a study that is begun here; `run.2` is next."""
 MAX_CHARACTERS = 63
 """Of a name that is made here, whose end says which process it is."""
 _NOT_FOUND = 404
+_NUMBERED = re.compile(r"(.+)\.([0-9]{1,9})", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -39,27 +46,40 @@ def default_trial(command: Sequence[str]) -> str:
     return shown[-MAX_CHARACTERS:].lstrip("._-")
 
 
-def new_run() -> str:
-    """Return a name for a run that no other one has."""
-    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:8]}"
-
-
-def free_place(study: Mapping[str, Any] | None, trial: str) -> tuple[str, str]:
-    """Return the run to take part in and the trial's name there. study: as the controller shows it, None: it knows none."""
-    if study is None or study["status"] == StudyStatus.ENDED:
-        return new_run(), trial
-    ended = {one["name"] for one in study["trials"] if TrialStatus(one["status"]).is_finished}
-    name, number = trial, 1
-    while name in ended:
+def next_run(run: str, past: Container[str]) -> str:
+    """Return the name of the run after one that has ended, the same for all who know the same runs. past: those before."""
+    numbered = _NUMBERED.fullmatch(run)
+    stem, number = (numbered[1], int(numbered[2])) if numbered else (run, 1)
+    while True:
         number += 1
-        name = f"{trial}.{number}"
-    return str(study["run"]), name
+        end = f".{number}"
+        name = stem[: MAX_NAME_CHARACTERS - len(end)] + end
+        if name not in past:
+            return name
 
 
-def read_study(urls: str, study: str, environment: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return a study as the controller shows it, None if it knows none.
+def free_name(trial: str, is_taken: Callable[[str], bool]) -> str:
+    """Return `trial`, or the first of `trial.2`, `trial.3`, ... that is not taken, by few questions: those before it are."""
+    taken, free = 0, 1  # Numbers of names; the doubling has found none that is free until it ends.
+    while is_taken(_numbered(trial, free)):
+        taken, free = free, 2 * free
+    while free - taken > 1:
+        middle = (taken + free) // 2
+        taken, free = (middle, free) if is_taken(_numbered(trial, middle)) else (taken, middle)
+    return _numbered(trial, free)
 
-    Raises `ConnectionError` where no answer comes in time or none that can be read, `InputError` as the client does.
+
+def _numbered(trial: str, number: int) -> str:
+    return trial if number == 1 else f"{trial}.{number}"
+
+
+def find_place(
+    urls: str, study: str, trial: str, environment: Mapping[str, str], patience_s: float = PATIENCE_S
+) -> tuple[str, str]:
+    """Return the run of a study to take part in, as the controller shows it, and the trial's name there.
+
+    patience_s: for all answers, of which there are few. Raises `ConnectionError` where they do not come in time or cannot be
+    read, `InputError` as the client does.
     """
     from beamer.client.controllers import Controllers
     from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
@@ -71,23 +91,42 @@ def read_study(urls: str, study: str, environment: Mapping[str, str]) -> Mapping
     if headers:
         check_exposure(listed, environment)
     authority = environment.get(CA_VARIABLE) or None
-    patience_s = PATIENCE_S / len(listed)
-    controllers = Controllers(listed, lambda one, known: Transport(one, patience_s, headers, authority, known))
+    # Each answer has its share of the time, so that of two controllers one may be away.
+    controllers = Controllers(listed, lambda one, known: Transport(one, patience_s / len(listed), headers, authority, known))
+    deadline = time.monotonic() + patience_s
     try:
-        for _ in listed:
-            try:
-                answer = controllers.request("GET", f"/v1/studies/{quote(study, safe='')}")
-            except ConnectionError:
-                continue
-            if answer.status_code == _NOT_FOUND:
-                return None
-            if answer.is_success:
-                found: Mapping[str, Any] = answer.json()
-                return found
-        raise ConnectionError("no controller answers")
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise ConnectionError(str(error)) from error
+        found = _read(controllers, f"{Address(study).path()}?trials=none", len(listed), deadline)
+        if found is None:
+            return FIRST_RUN, trial
+        run = str(found["run"])
+        if found["status"] == StudyStatus.ENDED:
+            return next_run(run, found["past_runs"]), trial
+
+        def is_taken(name: str) -> bool:
+            known = _read(controllers, Address(study, run, trial=name).path(), len(listed), deadline)
+            return known is not None and TrialStatus(known["status"]).is_finished
+
+        return run, free_name(trial, is_taken)
+    except InputError:
+        raise
+    except (ValueError, LookupError, TypeError) as error:
+        raise ConnectionError(f"its answer cannot be read: {error}") from error
     finally:
         controllers.close()
+
+
+def _read(controllers: "Controllers", path: str, tries: int, deadline: float) -> Mapping[str, Any] | None:
+    """Return what the controller that leads answers, None where it knows of no such thing. Raises `ConnectionError`."""
+    for _ in range(tries):
+        if time.monotonic() > deadline:
+            break
+        try:
+            answer = controllers.request("GET", path)
+        except ConnectionError:
+            continue
+        if answer.status_code == _NOT_FOUND:
+            return None
+        if answer.is_success:
+            found: Mapping[str, Any] = answer.json()
+            return found
+    raise ConnectionError("no controller answers")

@@ -18,11 +18,13 @@ _PENDING = "ShdPnd:"  # Signals that are pending for a process as a whole, as a 
 
 
 class GroupWitness:
-    """Is sent the signals of this process's group, until this process ends. Where there is no cat, it has seen none."""
+    """Is sent the signals of this process's group, until this process ends. Where it cannot be started, it has seen none."""
 
     def __init__(self) -> None:
-        self._watched, self._alive = os.pipe()
-        self._pid = self._start()
+        self._pid: int | None = None
+        with suppress(OSError):
+            self._watched, self._alive = os.pipe()
+            self._pid = self._start()
 
     def has_seen(self, number: int) -> bool:
         """Say whether the group has been sent a signal that this process has taken; each is told of once."""
@@ -31,18 +33,21 @@ class GroupWitness:
             if self._pending() >> (number - 1) & 1:
                 os.kill(self._pid, signal.SIGKILL)  # Nothing else ends that it is pending.
                 os.waitpid(self._pid, 0)
-                self._pid = self._start()
+                self._pid = None
+                with suppress(OSError):
+                    self._pid = self._start()
                 return True
             if time.monotonic() > until:
                 break
             time.sleep(_PAUSE_S)
         return False
 
-    def _start(self) -> int | None:
+    def _start(self) -> int:
+        """Start the witness. Raises `OSError` where there is no cat, or no /proc to read what it was sent."""
         nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        # Nobody who reads from the command waits for this process to close what it has inherited.
-        others = [number for number in map(int, os.listdir("/proc/self/fd")) if number > 2 and _is_inherited(number)]
         try:
+            # Nobody who reads from the command waits for this process to close what it has inherited.
+            others = [number for number in map(int, os.listdir("/proc/self/fd")) if number > 2 and _is_inherited(number)]
             return os.posix_spawnp(
                 "cat",
                 ["cat"],
@@ -55,8 +60,6 @@ class GroupWitness:
                 ],
                 setsigmask=signal.valid_signals(),
             )
-        except OSError:
-            return None
         finally:
             os.close(nothing)
 

@@ -1,19 +1,22 @@
 """`beamer run` as a process: what the command gets and how it ends, and what a real controller knows afterwards."""
 
+import asyncio
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from beamer.studies.model import TrialStatus
+from beamer.protocol_version import PROTOCOL_VERSION
+from beamer.studies.model import StudyStatus, TrialStatus
 from beamer.studies.records import TrialRecord
 from controller.runtime import Runtime
 from tests.support.checkout import ROOT
@@ -128,6 +131,47 @@ def test_a_command_may_go_on_after_a_signal(controller: Served) -> None:
     assert trials(controller, "goes-on")["t"].status is TrialStatus.FINISHED
 
 
+def test_a_lease_is_of_the_trial_that_is_found_later(controller: Served, tmp_path: Path) -> None:
+    asked: list[dict[str, object]] = []
+    with agent(tmp_path / "agent.sock", asked) as path, slowed(controller, 0.2) as url:
+        words = ("--trial", "t", "--workers", "h1", "--", "sleep", "4")
+        with running(controller.url, "leased", "--trial", "a", "--workers", "h1", "--", sys.executable, "-c", WAITS) as other:
+            assert controller.until(lambda runtime: "leased" in runtime.tracker.studies)
+            run(controller.url, "leased", "--trial", "t", "--workers", "h1", "--", "true")
+            assert run(url, "leased", *words, BEAMER_AGENT=path).returncode == 0
+            other.terminate()
+            other.wait(PATIENCE_S)
+    assert [(one["trial"], one.get("run")) for one in asked] == [("t", None), ("t.2", "run")]
+    assert trials(controller, "leased")["t.2"].status is TrialStatus.FINISHED
+
+
+@contextmanager
+def agent(path: Path, asked: list[dict[str, object]]) -> Iterator[str]:
+    """Yield where an agent listens that takes every lease and notes what it was asked for."""
+
+    def serve() -> None:
+        with suppress(OSError):  # It is shut down.
+            while True:
+                lease = listening.accept()[0]
+                leases.append(lease)
+                asked.append(json.loads(lease.makefile().readline()))
+                lease.sendall(b'{"attached": true, "agent": "one", "protocol": %d}\n' % PROTOCOL_VERSION)
+
+    leases: list[socket.socket] = []
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield str(path)
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE_S)
+            for lease in leases:
+                lease.close()
+
+
 def test_the_command_is_told_who_it_is(controller: Served) -> None:
     code = "import json, os; print(json.dumps({n: v for n, v in os.environ.items() if n.startswith('BEAMER_')}))"
     ended = run(controller.url, "told", "--workers", "h1", "--", sys.executable, "-c", code)
@@ -161,6 +205,20 @@ def test_commands_of_a_study_share_its_run_and_a_name_that_is_taken_gets_a_numbe
         first.wait(PATIENCE_S)
 
 
+def test_commands_that_are_started_together_are_trials_of_one_run(controller: Served) -> None:
+    for begun in ("run", "run.2"):
+        words = [command("together", "--trial", f"t{i}", "--workers", "h1", "--", "sleep", "1.5") for i in range(4)]
+        processes = [subprocess.Popen(one, env=environment(controller.url), stderr=subprocess.PIPE) for one in words]
+        for process in processes:
+            assert process.communicate(timeout=PATIENCE_S)[1] == b""
+            assert process.returncode == 0
+        study = controller.ask(lambda runtime: runtime.tracker.studies["together"])
+        assert (study.run, study.status) == (begun, StudyStatus.ENDED)
+        assert {name: trial.status for name, trial in study.trials.items()} == dict.fromkeys(
+            ("t0", "t1", "t2", "t3"), TrialStatus.FINISHED
+        )
+
+
 def test_bytes_and_exit_codes_are_the_commands_without_a_controller() -> None:
     code = "import os, sys; data = sys.stdin.buffer.read(); os.write(1, data[::-1]); os.write(2, b'err'); os._exit(3)"
     data = bytes(range(256)) * 1000
@@ -186,6 +244,39 @@ def test_a_controller_that_comes_later_is_told_then(tmp_path: Path) -> None:
             assert trials(controller, "later")["t"].status is TrialStatus.KILLED
         assert process.stderr is not None
         assert process.stderr.read().count(b"\n") <= 1
+
+
+def test_a_controller_that_takes_long_to_answer_is_told(controller: Served) -> None:
+    with slowed(controller, 0.2) as url:
+        ended = run(url, "slow", "--trial", "t", "--workers", "h1", "--", "sleep", "4")
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert trials(controller, "slow")["t"].status is TrialStatus.FINISHED
+
+
+@contextmanager
+def slowed(controller: Served, delay_s: float) -> Iterator[str]:
+    """Yield the URL of a proxy before the controller that hands each piece on later than it came."""
+
+    async def hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                await asyncio.sleep(delay_s)
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind_reader, behind_writer = await asyncio.open_connection(*controller.address)
+        await asyncio.gather(hand_on(reader, behind_writer), hand_on(behind_reader, writer))
+
+    async def serve() -> asyncio.Server:
+        return await asyncio.start_server(connected, "127.0.0.1", 0)
+
+    server = asyncio.run_coroutine_threadsafe(serve(), controller.loop).result(PATIENCE_S)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        controller.loop.call_soon_threadsafe(server.close)
 
 
 def test_a_controller_that_hangs_changes_nothing() -> None:
@@ -228,6 +319,63 @@ def test_it_can_be_killed_and_the_command_runs_on(controller: Served, tmp_path: 
         while not (tmp_path / "on").exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_an_interrupt_before_the_command_is_there_ends_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        words = command("s", "--trial", "t", "--", "touch", str(tmp_path / "made"))
+        url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        with subprocess.Popen(words, env=environment(url), process_group=0, stderr=subprocess.PIPE) as process:
+            with hanging.accept()[0]:  # The study is being read.
+                os.killpg(process.pid, signal.SIGINT)
+                assert process.wait(PATIENCE_S) == -signal.SIGINT
+            assert process.stderr is not None
+            assert process.stderr.read() == b""
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_command_that_is_killed_itself_is_killed(controller: Served) -> None:
+    words = ("--trial", "t", "--workers", "h1", "--", sys.executable, "-c", "import os; os.kill(os.getpid(), 15)")
+    assert run(controller.url, "itself", *words).returncode == -signal.SIGTERM
+    assert trials(controller, "itself")["t"].status is TrialStatus.KILLED
+
+
+def test_a_script_without_an_interpreter_is_run_by_the_shell(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text('echo "$0" "$1"\n')
+    script.chmod(0o755)
+    for name in (str(script), "script"):
+        more = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        ended = run(ABSENT, "s", "--trial", "t", "--", name, "one", **more)
+        assert (ended.returncode, ended.stdout.decode()) == (0, f"{script} one\n")
+
+
+@pytest.mark.parametrize("progress", ["", "--progress plain"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_outputs_stay_closed(tmp_path: Path, closed: str, progress: str) -> None:
+    told = tmp_path / "told"
+    seen = "[os.path.exists(f'/proc/self/fd/{i}') for i in range(3)]"
+    code = f"import os; seen = {seen}; open({str(told)!r}, 'w').write(str(seen)); os.kill(os.getpid(), 9)"
+    line = f'exec "$0" -m beamer.cli run --study s --trial t {progress} -- "$0" -c "$1" {closed}'
+    ended = subprocess.run(
+        ["sh", "-c", line, sys.executable, code], env=environment(ABSENT), capture_output=True, timeout=PATIENCE_S
+    )
+    assert (ended.returncode, ended.stdout) == (-9, b"")
+    assert b"Traceback" not in ended.stderr
+    seen_under_run = told.read_text()
+    subprocess.run(["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, code], capture_output=True)
+    assert seen_under_run == told.read_text()
+
+
+def test_the_command_runs_without_a_process_file_system(tmp_path: Path) -> None:
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        pytest.skip("no namespaces of one's own are to be had")
+    line = 'mount -t tmpfs none /proc && exec "$0" -m beamer.cli run --study s --trial t -- sh -c "echo out; exit 5"'
+    ended = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", line, sys.executable], env=environment(ABSENT), capture_output=True, timeout=PATIENCE_S
+    )
+    assert (ended.returncode, ended.stdout) == (5, b"out\n")
+    assert b"Traceback" not in ended.stderr
 
 
 TORCH_TRAINER = """

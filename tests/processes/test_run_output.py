@@ -1,17 +1,11 @@
 """`beamer run --progress`, on pipes and terminals, and what shells and terminals see of it with and without."""
 
-import fcntl
 import os
-import pty
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,51 +13,17 @@ import pytest
 from beamer.studies.model import TrialStatus
 from tests.processes.test_run_command import ABSENT, PATIENCE_S, command, environment, run, trials
 from tests.support.served_controller import Served, served
+from tests.support.terminals import Terminal
 from topologies import single
 
 PRINTED = Path(__file__).parents[1] / "unit" / "engines" / "local" / "printed"
 CAT = "import os, sys; data = open(sys.argv[1], 'rb').read(); os.write(1, data)"
-SIZE = (37, 91)
 
 
 @pytest.fixture(scope="module")
 def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(single.build(hosts=2), tmp_path_factory.mktemp("controller") / "journal.db") as running:
         yield running
-
-
-class Terminal:
-    """A terminal of its own with a process in it, the leader of its session."""
-
-    def __init__(self, words: list[str], env: dict[str, str]) -> None:
-        self.pid, self._ours = pty.fork()
-        if self.pid == 0:
-            os.execvpe(words[0], words, env)
-        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
-        self.read = b""
-
-    def until(self, text: bytes) -> None:
-        """Wait until the processes have printed something."""
-        deadline = time.monotonic() + PATIENCE_S
-        while text not in self.read:
-            assert time.monotonic() < deadline, self.read
-            if select.select([self._ours], [], [], 0.1)[0]:
-                self.read += os.read(self._ours, 65536)
-
-    def type(self, text: bytes) -> None:
-        os.write(self._ours, text)
-
-    def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def end(self) -> bytes:
-        """Wait for the end of the process; return all that was printed."""
-        with suppress(OSError):  # Nobody has the terminal open any more.
-            while more := os.read(self._ours, 65536):
-                self.read += more
-        os.close(self._ours)
-        self.status = os.waitpid(self.pid, 0)[1]
-        return self.read
 
 
 @pytest.mark.parametrize(
@@ -126,14 +86,14 @@ def test_a_terminal_stays_one(progress: tuple[str, ...]) -> None:
         "signal.signal(signal.SIGWINCH, lambda *_: print(*os.get_terminal_size(1), flush=True))\n"
         "print('ready', flush=True)\nprint(sys.stdin.readline())"
     )
-    terminal = Terminal(command("s", "--trial", "t", *progress, "--", sys.executable, "-c", code), environment(ABSENT))
-    terminal.until(b"ready")
-    assert b"True True True" in terminal.read
-    terminal.resize(20, 66)
-    terminal.until(b"66 20")
-    terminal.type(b"typed\n")
-    assert terminal.end().count(b"typed\r\n") == 2  # as it is echoed, and as the command prints it
-    assert os.waitstatus_to_exitcode(terminal.status) == 0
+    with Terminal(command("s", "--trial", "t", *progress, "--", sys.executable, "-c", code), environment(ABSENT)) as terminal:
+        assert terminal.until("ready")
+        assert "True True True" in terminal.read
+        terminal.resize(20, 66)
+        assert terminal.until("66 20")
+        terminal.press("typed\n")
+        assert terminal.ended() == 0
+        assert terminal.read.count("typed\r\n") == 2  # as it is echoed, and as the command prints it
 
 
 @pytest.mark.parametrize("progress", [(), ("--progress", "tqdm")])
@@ -144,11 +104,11 @@ def test_an_interrupt_from_the_terminal_arrives_once(controller: Served, progres
         "while not seen: time.sleep(0.01)\ntime.sleep(0.5)\nprint('seen', len(seen), flush=True)\nraise SystemExit(3)"
     )
     words = command(study, "--trial", "t", "--workers", "h1", *progress, "--", sys.executable, "-c", code)
-    terminal = Terminal(words, environment(controller.url))
-    terminal.until(b"ready")
-    terminal.type(b"\x03")
-    assert b"seen 1" in terminal.end()
-    assert os.waitstatus_to_exitcode(terminal.status) == 3
+    with Terminal(words, environment(controller.url)) as terminal:
+        assert terminal.until("ready")
+        terminal.press("\x03")
+        assert terminal.until("seen 1")
+        assert terminal.ended() == 3
     assert trials(controller, study)["t"].status is TrialStatus.KILLED
 
 
@@ -193,16 +153,66 @@ def test_a_shell_stops_and_continues_it_as_a_job(progress: str) -> None:
     code = "import time\nprint('ready', flush=True)\nfor i in range(3000): time.sleep(0.01)"
     run_it = f'{sys.executable} -m beamer.cli run --study s --trial t {progress} -- {sys.executable} -c "$CODE"'
     env = environment(ABSENT, CODE=code, PS1="$ ", PS2="", RUN=run_it)
-    terminal = Terminal(["bash", "--norc", "--noprofile", "-i"], env)
-    terminal.type(b'eval "$RUN"; echo "status: $?"\n')
-    terminal.until(b"ready")
-    terminal.type(b"\x1a")
-    terminal.until(b"Stopped")
-    terminal.type(b"ps -o stat= -o args= --ppid $! $!; jobs; fg\n")
-    terminal.until(b"fg\r\n")
-    time.sleep(0.5)
-    terminal.type(b"\x03")
-    terminal.until(b"KeyboardInterrupt")
-    terminal.type(b'echo "after: $?"; exit\n')
-    terminal.until(b"after: 130")
-    terminal.end()
+    with Terminal(["bash", "--norc", "--noprofile", "-i"], env) as terminal:
+        terminal.press('eval "$RUN"; echo "status: $?"\n')
+        assert terminal.until("ready")
+        terminal.press("\x1a")
+        assert terminal.until("Stopped")
+        terminal.press("jobs; fg\n")
+        assert terminal.until("fg\r\n")
+        time.sleep(0.5)
+        terminal.press("\x03")
+        assert terminal.until("KeyboardInterrupt")
+        terminal.press('echo "after: $?"; exit\n')
+        assert terminal.until("after: 130")
+        terminal.ended()
+
+
+@pytest.mark.parametrize("number", [signal.SIGCONT, signal.SIGWINCH])
+def test_what_a_group_is_told_is_not_told_again(number: signal.Signals) -> None:
+    code = COUNTS.replace("15", str(int(number)))
+    words = command("s", "--trial", "t", "--", sys.executable, "-c", code)
+    with subprocess.Popen(words, env=environment(ABSENT), stdout=subprocess.PIPE, process_group=0) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        os.killpg(process.pid, number)
+        assert process.stdout.readline() == b"once\n"
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_a_slow_reader_gets_all_that_the_command_has_printed() -> None:
+    words = command("s", "--trial", "t", "--progress", "plain", "--", sys.executable, "-c", "print('x' * 120_000)")
+    with subprocess.Popen(words, env=environment(ABSENT), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        time.sleep(4)
+        assert len(process.stdout.read()) == 120_001
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_an_interrupt_ends_the_wait_for_a_reader_that_does_not_read() -> None:
+    words = command("s", "--trial", "t", "--progress", "plain", "--", sys.executable, "-c", "print('x' * 120_000)")
+    with subprocess.Popen(words, env=environment(ABSENT), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        time.sleep(3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_what_outlives_the_command_is_not_waited_for() -> None:
+    words = command("s", "--trial", "t", "--progress", "plain", "--", "sh", "-c", "sleep 50 & echo $!")
+    with subprocess.Popen(words, env=environment(ABSENT), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        assert process.wait(PATIENCE_S / 2) == 0
+        os.kill(pid, signal.SIGTERM)
+
+
+def test_json_that_is_no_step_is_named_once_and_hides_no_progress(controller: Served) -> None:
+    lines = ('{"samples": 640, "loss": 1}', '{"iteration": 1e300, "loss": 1}', '{"iteration": 2.5, "loss": 1}')
+    code = "\n".join(f"print({line!r})" for line in (*lines, '{"iteration": 3, "loss": 0.5}'))
+    words = ("--trial", "t", "--workers", "h1", "--progress", "json", "--", sys.executable, "-c", code)
+    ended = run(controller.url, "no-steps", *words)
+    assert ended.stderr.count(b"\n") == 1
+    assert b"samples" in ended.stderr
+    trial = trials(controller, "no-steps")["t"]
+    assert (trial.done, trial.loss) == (3, 0.5)

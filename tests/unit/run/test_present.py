@@ -4,12 +4,8 @@ import os
 
 import pytest
 
-from beamer.run.present import MAX_CHARACTERS, default_trial, free_place
-from beamer.studies.model import check_name
-
-
-def study(status: str = "active", **trials: str) -> dict[str, object]:
-    return {"status": status, "run": "r", "trials": [{"name": name, "status": one} for name, one in trials.items()]}
+from beamer.run.present import MAX_CHARACTERS, default_trial, free_name, next_run
+from beamer.studies.model import MAX_NAME_CHARACTERS, check_name
 
 
 @pytest.mark.parametrize(
@@ -36,18 +32,21 @@ def test_a_long_or_strange_name_keeps_its_end() -> None:
         check_name(name, "trial")
 
 
-def test_a_present_run_is_joined_and_one_that_has_ended_is_not() -> None:
-    for status in ("active", "silent"):
-        assert free_place(study(status), "t") == ("r", "t")
-    for known in (None, study("ended", t="finished")):
-        run, name = free_place(known, "t")
-        assert run not in ("", "r")
-        assert name == "t"
-    assert free_place(None, "t")[0] != free_place(None, "t")[0]
+def test_the_next_run_follows_from_those_that_are_known() -> None:
+    assert next_run("run", ()) == "run.2"
+    assert next_run("run.2", ["run"]) == "run.3"
+    assert next_run("run", ["run.2", "run.3"]) == "run.4"
+    assert len(next_run("x" * MAX_NAME_CHARACTERS, ())) == MAX_NAME_CHARACTERS
 
 
-def test_the_name_of_a_trial_that_has_ended_is_taken() -> None:
-    assert free_place(study(t="lost"), "t") == ("r", "t")
-    assert free_place(study(t="killed"), "t") == ("r", "t.2")
-    ended = {"t": "failed", "t.2": "finished", "t.3": "running"}
-    assert free_place(study(**ended), "t") == ("r", "t.3")
+@pytest.mark.parametrize("taken", [*range(20), 1000])
+def test_the_first_name_that_is_not_taken_is_found_by_few_questions(taken: int) -> None:
+    names = {"t" if number == 1 else f"t.{number}" for number in range(1, taken + 1)}
+    asked: list[str] = []
+
+    def is_taken(name: str) -> bool:
+        asked.append(name)
+        return name in names
+
+    assert free_name("t", is_taken) == ("t" if taken == 0 else f"t.{taken + 1}")
+    assert len(asked) <= 2 * taken.bit_length() + 1
