@@ -111,7 +111,7 @@ class ChildCommand:
                 self.pid = start(_SHELL, _found(command[0]), *command[1:])
         except OSError as error:
             raise NotStarted(command[0], error) from error
-        # What has come since, the command may have been too young for. It has no use yet for being told once.
+        # The command may not have been there yet when these came. To one that has just begun, twice is no harm.
         self._unsure = signal.sigpending()
 
     def wait(self, resized: Callable[[], None] | None = None) -> Ended:

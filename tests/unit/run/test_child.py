@@ -13,7 +13,8 @@ child.STOPPED_S = {stopped_s}
 blocked = child.block_signals()
 os.kill(os.getpid(), signal.SIGTERM)
 blocked |= {{signal.SIGTERM}}
-command = child.ChildCommand([sys.executable, "-c", "import time; time.sleep(1); raise SystemExit(3)"], os.environ, blocked, {{}})
+words = [sys.executable, "-c", "import time; time.sleep(1); raise SystemExit(3)"]
+command = child.ChildCommand(words, os.environ, blocked, {{}})
 ended = command.wait()
 print(ended.is_killed, os.waitstatus_to_exitcode(ended.status))
 """
