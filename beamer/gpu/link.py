@@ -42,7 +42,7 @@ from beamer.gpu.protocol import (
 from beamer.log_limit import DIFFERENCES_AGAIN_S, MAX_DIFFERENCES, VariedLogLimit
 from beamer.ports import HTTP_PORT
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION, PeerProtocol, check_version, format_header, parse_header
-from beamer.studies.events import EncodedEvent, Event, encode
+from beamer.studies.events import EncodedEvent, Event, encode, encoded_for
 from beamer.versioned_messages import decode as decode_message
 from beamer.versioned_messages import encode as encode_message
 
@@ -303,6 +303,8 @@ class EngineLink:
                 uses = self._uses
             try:
                 if happened is not None:
+                    known = tuple(encoded_for(event, protocol.version) for event in happened.events)
+                    happened = happened.model_copy(update={"events": known})
                     socket.send(encode_message(happened, protocol.version))
                 elif self._refusal:
                     socket.close()

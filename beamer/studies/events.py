@@ -10,14 +10,16 @@ A class declares what its events wake, and how older versions of them become the
     class Progressed(Event, wakes=Wakes.PACE, upcasters=(_without_epoch,)):  # version 2
 """
 
+import json
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from beamer.errors import NewerError, nearest
+from beamer.protocol_version import Since, newer_fields
 from beamer.studies.model import UNKNOWN, EndReason, Process, Profile, Rung, TrialStatus, Worker, split_key
-from beamer.studies.versions import Upcaster, Versioned, split_stored_name
+from beamer.studies.versions import Upcaster, Versioned, split_stored_name, stored_name
 from beamer.studies.wakes import Wakes
 from beamer.validation import input_error
 
@@ -89,7 +91,7 @@ class StudyEnded(Event, wakes=Wakes.ORDER | Wakes.GPUS, upcasters=(_ended_for_go
     """
 
     study: str
-    left: bool = False
+    left: Annotated[bool, Since(2)] = False
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class TrialRegistered(Event, wakes=Wakes.ORDER, upcasters=(_without_member,)):
     study: str
     trial: str
     budget: int | None = None
-    member: str | None = None
+    member: Annotated[str | None, Since(2)] = None
 
 
 @dataclass(frozen=True)
@@ -186,8 +188,8 @@ class AttemptStarted(Event, wakes=Wakes.ORDER | Wakes.LEASES, upcasters=(_goes_o
     workers: tuple[Worker, ...]
     profile: Profile = UNKNOWN
     by_host: bool = False
-    step: int | None = None
-    may_go_back: bool = True
+    step: Annotated[int | None, Since(2)] = None
+    may_go_back: Annotated[bool, Since(2)] = True
 
 
 @dataclass(frozen=True)
@@ -275,6 +277,20 @@ def encode(event: Event) -> EncodedEvent:
     """Return an event's kind, with its version, and its content as JSON text."""
     cls = type(event)
     return cls.versioned.stored_name, _adapter(cls).dump_json(event).decode()
+
+
+def encoded_for(event: EncodedEvent, protocol: int) -> EncodedEvent:
+    """Return an event as `encode` wrote it in the form that a peer of an older version of the protocol reads.
+
+    The fields that came with a later version of the protocol are left out; each of those gave its kind a new version.
+    """
+    name, version = split_stored_name(event[0])
+    cls: Any = _KINDS[name]
+    newer: frozenset[str] = newer_fields(cls, protocol) if version > 1 else frozenset()
+    if not newer:
+        return event
+    content = {key: value for key, value in json.loads(event[1]).items() if key not in newer}
+    return stored_name(name, version - 1), json.dumps(content, separators=(",", ":"))
 
 
 def decode(kind: str, content: str) -> Event:

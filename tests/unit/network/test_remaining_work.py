@@ -133,13 +133,13 @@ def test_a_stage_is_waited_for_since_its_registration_and_a_trial_by_itself_does
     tracker = tracked(
         StudyRegistered(0, "asha", rungs=RUNGS, barriers=False),
         *running("asha", "a"),
-        StudyRegistered(2, "s"),
-        StageRegistered(2.5, "s", "rung0"),
+        StudyRegistered(3, "s"),
+        StageRegistered(3.5, "s", "rung0"),
         *running("s", "c"),
         TargetSet(3, "s/c", 2, "rung0"),
     )
     now = snapshot(tracker)
-    assert dict(zip(now.stages, now.since_s.tolist(), strict=True)) == {"asha/trial:a": math.inf, "s/rung0": 2.5}
+    assert dict(zip(now.stages, now.since_s.tolist(), strict=True)) == {"asha/trial:a": math.inf, "s/rung0": 3.5}
 
 
 def test_progress_does_not_make_another_item_of_a_trial() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from beamer.errors import InputError
 from beamer.schedule.template import Value, derived_name, first_names, grid, trials
-from beamer.studies.model import is_name
+from beamer.studies.model import is_identifier
 
 LONG = "x" * 70
 
@@ -41,7 +41,7 @@ def names(**axes: Sequence[Value]) -> list[str]:
 def test_different_values_have_different_names(values: Sequence[Value]) -> None:
     found = names(v=values)
     assert len(set(found)) == len(values)
-    assert all(is_name(name) for name in found)
+    assert all(is_identifier(name) for name in found)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ scalars = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False), st
 def test_no_two_of_many_have_one_name(pairs: list[tuple[Value, Value]]) -> None:
     found = {derived_name({"a": a, "a_b": b}, ("a", "a_b")) for a, b in pairs}
     assert len(found) == len(pairs)
-    assert all(is_name(name) for name in found)
+    assert all(is_identifier(name) for name in found)
 
 
 @pytest.mark.parametrize(("axis", "at"), [([0.1, 0.1], 1), ([True, False, True], 2), (["a", "b", "a"], 2)])

@@ -28,7 +28,7 @@ from beamer.studies.events import (
     encode,
 )
 from beamer.studies.model import Process, Profile, TrialStatus
-from beamer.studies.tracker import Tracker
+from beamer.studies.tracker import STUDIES, Tracker
 from controller.runtime import Runtime
 from tests.support import plain_http
 from tests.support.served_controller import Served, served
@@ -262,10 +262,10 @@ def test_events_that_are_sent_again_change_nothing(controller: Served, engines: 
     )
     engine.tell(*told[:-1])
     again = engines("s")
-    before = controller.ask(lambda runtime: (runtime.tracker.state()["studies"], runtime.gpus.state()))
+    before = controller.ask(lambda runtime: (runtime.tracker.state()[STUDIES.stored_name], runtime.gpus.state()))
     again.submit("a")
     again.tell(*told[:-1])
-    assert controller.ask(lambda runtime: (runtime.tracker.state()["studies"], runtime.gpus.state())) == before
+    assert controller.ask(lambda runtime: (runtime.tracker.state()[STUDIES.stored_name], runtime.gpus.state())) == before
     assert again.tell(told[-1]).ended
     last = engines("s")
     assert last.assignment.ended
@@ -295,7 +295,7 @@ def test_a_restarted_controller_keeps_back_what_may_be_in_use(tmp_path: Path) ->
     [
         (TrialRegistered(0.0, "other", "a"), "what happens to s under its engine"),
         (Allocated(0.0, "fifo", 9, None, {}, {}), "what happens to s under its engine"),
-        (TrialRegistered(0.0, "s", "no name"), "trial: got 'no name'"),
+        (TrialRegistered(0.0, "s", "no\nname"), "trial: got"),
         (TrialEnded(0.0, "s/none", TrialStatus.KILLED), "trial: got 'none'"),
         (GpusRequested(0.0, "s/none", PAIR), "trial: got 'none'"),
     ],

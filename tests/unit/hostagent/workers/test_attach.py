@@ -212,7 +212,7 @@ def test_a_process_that_can_be_no_worker_is_refused(
         (json.dumps(REQUEST | {"rank": -1}).encode() + b"\n", "rank"),
         (json.dumps(REQUEST | {"rank": "0"}).encode() + b"\n", "rank"),
         (json.dumps(REQUEST | {"rank": MAX_RANK + 1}).encode() + b"\n", "rank"),
-        (json.dumps(REQUEST | {"study": "a/b"}).encode() + b"\n", "study"),
+        (json.dumps(REQUEST | {"study": "a\nb"}).encode() + b"\n", "study"),
         (json.dumps(REQUEST | {"run": ""}).encode() + b"\n", "run"),
         (json.dumps(REQUEST | {"pid": 5}).encode() + b"\n", "pid"),
     ],
@@ -448,8 +448,8 @@ def test_the_variable_names_the_agent(served: Served, path: Path, monkeypatch: p
 
 
 def test_a_refusal_is_logged_and_no_lease(served: Served, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert attach("s", "a b", 0, path=str(path)) is None
-    assert "trial: got 'a b'" in caplog.text
+    assert attach("s", "a\nb", 0, path=str(path)) is None
+    assert "trial: got 'a\\nb'" in caplog.text
     assert attach("s", "t", object(), path=str(path)) is None  # type: ignore[arg-type]
 
 
