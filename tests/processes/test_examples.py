@@ -90,7 +90,9 @@ class Folder:
             [*command, *more], cwd=self.path, env={**kept, **variables}, capture_output=True, text=True, timeout=TIMEOUT_S
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        assert not done.stderr, done.stderr
+        # A program that is stopped while Python starts has no handler of signals yet: that is said, and loses no step.
+        unexpected = [line for line in done.stderr.splitlines() if "ranks exited with [-15] when asked to stop" not in line]
+        assert not unexpected, done.stderr
         return done.stdout
 
     def figures(self, name: str) -> Any:
