@@ -33,9 +33,14 @@ class LaunchMeter:
         self._ending.set()
         self._thread.join()
 
+    @property
+    def mean_s(self) -> float:
+        """How long launched programs waited for a processor in the mean, seconds."""
+        return sum(self._waits_s) / len(self._waits_s)
+
     def findings(self) -> list[str]:
         """Return what makes the run invalid, nothing where launches waited for less than `LAUNCH_S` in the mean."""
-        mean_s = sum(self._waits_s) / len(self._waits_s)
+        mean_s = self.mean_s
         if mean_s <= LAUNCH_S:
             return []
         return [f"launched programs waited {mean_s:.2f} s for a processor (limit {LAUNCH_S} s, which launching one is to take)"]

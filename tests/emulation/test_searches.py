@@ -21,13 +21,23 @@ from tests.emulation.leftovers import leftovers
 from tests.emulation.repetition import RUNS, until_valid
 from tests.support.tiers import long
 from topologies.emulation.exchange import RunConfig
+from topologies.emulation.searches import LAUNCH_S
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
 
 SEARCHES = Path(__file__).parent / "searches.yaml"
 RUN_PATIENCE_S = 300
 KILLS = 12
+TOLERANCE = 0.15
 
 pytestmark = [pytest.mark.emulation, pytest.mark.timeout(RUNS * RUN_PATIENCE_S + 100), pytest.mark.alone]
+
+
+def _slow_starts(runs: list[dict[str, Any]], waited_s: float) -> list[str]:
+    """Say that searches take longer than the tolerance where starts waited for more than half of what they are to take."""
+    longer = max(run["mean_search_s"] / run["simulated"]["mean_search_s"] - 1 for run in runs)
+    if longer <= TOLERANCE or waited_s <= LAUNCH_S / 2:
+        return []
+    return [f"searches take {longer:.1%} longer, and launched programs waited {waited_s:.2f} s of {LAUNCH_S} s for a processor"]
 
 
 @pytest.mark.parametrize("policies", ["beamer", *long("fair,beamer")])
@@ -43,14 +53,14 @@ def test_searches_take_as_long_as_simulated(tmp_path: Path, policies: str) -> No
         print(done.stdout)
         runs = json.loads(figures.read_text())["runs"]
         findings = [f"{run['network_policy']}: {finding}" for run in runs for finding in run["findings"]]
-        return runs, [*findings, *launches.findings()]
+        return runs, [*findings, *launches.findings(), *_slow_starts(runs, launches.mean_s)]
 
     runs = until_valid(emulate)
     assert [run["network_policy"] for run in runs] == policies.split(",")
     for run in runs:
         simulated = run["simulated"]
         for name in ("mean_search_s", "mean_sct_s", "network_bytes"):
-            assert abs(run[name] / simulated[name] - 1) <= 0.15, name
+            assert abs(run[name] / simulated[name] - 1) <= TOLERANCE, name
         assert {trial["key"]: trial["status"] for trial in run["trials"]} == {
             trial["key"]: trial["status"] for trial in simulated["trials"]
         }
