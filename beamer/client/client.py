@@ -23,18 +23,18 @@ import logging
 import os
 import time
 import uuid
-import weakref
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from beamer.client.credentials import CA_VARIABLE, TOKEN_VARIABLE, authorization, check_exposure
+from beamer.client.credentials import controller_access
 from beamer.client.handles import StageHandle, StudyHandle, TrialHandle
+from beamer.client.membership import end_memberships
 from beamer.client.outbox import EXIT_PATIENCE_S, Outbox
 from beamer.client.request import Address, name_of
-from beamer.client.urls import RUN_VARIABLE, URL, URL_VARIABLE, controller_urls
+from beamer.client.urls import RUN_VARIABLE, URL, URL_VARIABLE
 from beamer.errors import InputError
 from beamer.studies.model import Rung
 
@@ -73,7 +73,6 @@ class Client(AbstractContextManager["Client"]):
                 raise InputError(field, value, f"a text{several}")
         if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s <= MAX_TIMEOUT_S:
             raise InputError("timeout_s", timeout_s, f"seconds above 0, at most {MAX_TIMEOUT_S:g}")
-        self._joined: weakref.WeakSet[StudyHandle] = weakref.WeakSet()
         given = {"url": url, "token": token, "ca": ca}
         try:
             self._outbox = _outbox(url, timeout_s, token, ca)
@@ -104,7 +103,6 @@ class Client(AbstractContextManager["Client"]):
         study = StudyHandle(self._outbox, address, lambda: None if named else _ended.update([str(name)]))
         study.declare(weight, rungs, barriers)
         study.join()
-        self._joined.add(study)
         return study
 
     def trial(self, study: str, trial: str, run: str | None = None) -> TrialHandle:
@@ -125,8 +123,7 @@ class Client(AbstractContextManager["Client"]):
 
     def close(self, timeout_s: float = 1.0) -> None:
         """Flush, then end the background thread, within about twice `timeout_s` seconds; later requests are dropped."""
-        for study in list(self._joined):
-            study.disconnect()
+        end_memberships(self._outbox)
         self._outbox.close(timeout_s)
 
     def close_at_exit(self, patience_s: float = EXIT_PATIENCE_S) -> None:
@@ -143,17 +140,13 @@ class Client(AbstractContextManager["Client"]):
 def _outbox(url: str | None, timeout_s: float, token: str | None, ca: str | None) -> Outbox:
     """Return an outbox to a client's controllers. Raises `InputError`."""
     url = url or os.environ.get(URL_VARIABLE) or URL
-    headers = authorization(token, os.environ)
-    authority = ca or os.environ.get(CA_VARIABLE) or None
-    urls = controller_urls(url)
-    if headers:
-        check_exposure(urls, os.environ, "url" if token is not None else f"url beside {TOKEN_VARIABLE}")
+    access = controller_access(url, os.environ, token, ca)
 
     def connect(before: "Controllers | None") -> "Controllers":
         # The import is here so that importing Beamer costs a trainer little.
         from beamer.client.controllers import Controllers
         from beamer.client.transport import Transport
 
-        return Controllers(urls, lambda one, known: Transport(one, timeout_s, headers, authority, known), before)
+        return Controllers(access.urls, lambda one, known: Transport(one, timeout_s, access.headers, access.ca, known), before)
 
     return Outbox(url, connect)

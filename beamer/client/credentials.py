@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from beamer.client.urls import controller_urls
 from beamer.errors import InputError
 
 TOKEN_VARIABLE = "BEAMER_TOKEN"
@@ -32,6 +34,25 @@ def authorization(token: str | None, environment: Mapping[str, str]) -> tuple[tu
     if not given or not _TOKEN.fullmatch(given):
         raise InputError(field, _HIDDEN, _EXPECTED)
     return (("Authorization", f"Bearer {given}"),)
+
+
+@dataclass(frozen=True)
+class ControllerAccess:
+    """How controllers are reached. urls: of each. headers: that prove who asks. ca: the file of their authority, None: any."""
+
+    urls: tuple[str, ...]
+    headers: tuple[tuple[str, str], ...]
+    ca: str | None
+
+
+def controller_access(
+    urls: str, environment: Mapping[str, str], token: str | None = None, ca: str | None = None
+) -> ControllerAccess:
+    """Return how controllers are reached. urls: with commas. token, ca: None: the environment's. Raises `InputError`."""
+    listed, headers = controller_urls(urls), authorization(token, environment)
+    if headers:
+        check_exposure(listed, environment, "url" if token is not None else f"url beside {TOKEN_VARIABLE}")
+    return ControllerAccess(tuple(listed), headers, ca or environment.get(CA_VARIABLE) or None)
 
 
 def without_token(environment: Mapping[str, str]) -> dict[str, str]:

@@ -14,8 +14,8 @@ from beamer.client.membership import Membership, membership_of
 from beamer.client.notebook import study_html
 from beamer.client.outbox import Outbox
 from beamer.client.request import Address, PutRequest, name_of
-from beamer.client.stops import is_stop
-from beamer.client.values import finite_or_name, listed, this_machine, whole, workers_of
+from beamer.client.stops import is_planned, is_stop
+from beamer.client.values import count, finite_or_name, listed, this_machine, workers_of
 from beamer.studies.model import Process, Rung, StageStatus, TrialStatus, Worker
 
 SHOWN_WITHIN_S = 0.5  # A notebook waits so long for the controller, and for its last answer a time-out longer.
@@ -59,14 +59,14 @@ class StudyHandle(AbstractContextManager["StudyHandle"]):
         self._put({"run": self.run} | {name: value for name, value in given.items() if value is not None})
 
     def disconnect(self) -> None:
-        """Tell the controller no more that this process takes part, as its client is closed."""
+        """Tell the controller no more that this process takes part, without leaving the study."""
         if self._membership is not None:
             self._membership.end()
 
     def trial(self, name: str, budget: int | None = None) -> "TrialHandle":
         """Register a trial. budget: the step at which it is complete, None where that is not known."""
         address = replace(self._address, trial=name_of(name))
-        given = {"budget": whole(budget), "member": self._membership.name if self._membership else None}
+        given = {"budget": count(budget), "member": self._membership.name if self._membership else None}
         self._outbox.put(PutRequest(address, body={key: value for key, value in given.items() if value is not None}))
         return TrialHandle(self._outbox, address)
 
@@ -124,7 +124,7 @@ class StageHandle(AbstractContextManager["StageHandle"]):
     def add(self, trial: "TrialHandle | str", step: int) -> None:
         """Let the stage wait until a trial, which joins it, has completed `step` steps since the trial's beginning."""
         name = name_of(trial.name if isinstance(trial, TrialHandle) else trial)
-        body = {"step": whole(step), "stage": self._address.stage}
+        body = {"step": count(step), "stage": self._address.stage}
         self._outbox.put(PutRequest(replace(self._address, stage=None, trial=name), ("target",), body))
 
     def remove(self, trial: "TrialHandle | str") -> None:
@@ -168,7 +168,7 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
 
     def milestone(self, step: int) -> None:
         """Report which step somebody waits for, where no stage does, as the next rung of an asynchronous search."""
-        self._put({"step": whole(step)}, "target")
+        self._put({"step": count(step)}, "target")
 
     def start(
         self,
@@ -191,13 +191,13 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
         self._attempt = uuid.uuid4().hex if attempt is None else str(attempt)
         body: dict[str, Any] = {
             "workers": workers_of(workers),
-            "sync_bytes": whole(sync_bytes),
+            "sync_bytes": count(sync_bytes),
             "collective": collective,
             "compute_s": compute_s,
             "overlap": overlap,
         }
         if step is not None:
-            body["step"] = whole(step)
+            body["step"] = count(step)
         here = this_machine(body["workers"])
         if here is not None:
             body["here"] = here
@@ -240,7 +240,7 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
 
     def progress(self, step: int, loss: float | None = None) -> None:
         """Report how many steps are complete since the trial's beginning. loss: at that step, if known; finite or not."""
-        body = {"step": whole(step)} if loss is None else {"step": whole(step), "loss": finite_or_name(loss)}
+        body = {"step": count(step)} if loss is None else {"step": count(step), "loss": finite_or_name(loss)}
         self._outbox.put(PutRequest(self._address, ("progress",), body, progress=True))
 
     def finish(self) -> None:
@@ -279,7 +279,10 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
 
 
 class Attachment(AbstractContextManager["Attachment"]):
-    """An attached worker; leaving its block detaches it, leaving it by an exception leaves it to be noticed as lost."""
+    """An attached worker; leaving its block detaches it, leaving it by an exception leaves it to be noticed as lost.
+
+    An exception by which a tuner or a trainer ends a trial (`beamer.client.stops`) detaches it, too.
+    """
 
     def __init__(self, trial: TrialHandle, rank: int, held: lease.AgentLease | None) -> None:
         self._trial = trial
@@ -291,7 +294,7 @@ class Attachment(AbstractContextManager["Attachment"]):
         return f"<Attachment of rank {self._rank!r} to {self._trial!r} {held}>"
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
+        if error is None or is_planned(error):
             self._trial.detach(self._rank)
         elif self._held is not None:
             self._held.close()

@@ -50,7 +50,7 @@ class AgentLease:
 
     def __init__(self, request: dict[str, Any], path: str) -> None:
         self._lines = _lines(request)
-        self._name = f"worker {request['rank']} of {request['study']}/{request['trial']}"
+        self._name = clip(f"worker {request['rank']} of {request['study']}/{request['trial']}")
         self._path = path
         self._socket: socket.socket | None = None
         self._closed = threading.Event()
@@ -209,7 +209,7 @@ def attach(study: str, trial: str, rank: int, run: str | None = None, path: str 
     try:
         lease = AgentLease(request, path or os.environ.get(AGENT_VARIABLE) or AGENT_PATH)
     except Exception as error:  # noqa: BLE001  The values are the trainer's.
-        _log.warning("worker %s of %s/%s cannot attach: %s", rank, study, trial, error)
+        _log.warning("%s cannot attach: %s", clip(f"worker {rank} of {study}/{trial}"), clip(str(error)))
         return None
     return lease if lease.start() else None
 

@@ -113,6 +113,12 @@ class Membership:
 _memberships: "weakref.WeakKeyDictionary[Outbox, dict[str, Membership]]" = weakref.WeakKeyDictionary()
 
 
+def end_memberships(outbox: Outbox) -> None:
+    """Renew those of an outbox no more."""
+    for membership in _memberships.get(outbox, {}).values():
+        membership.end()
+
+
 def membership_of(outbox: Outbox, study: Address, holder: object) -> Membership:
     """Return the membership of a run of a study that those of an outbox share, with another holder."""
     known, name = _memberships.setdefault(outbox, {}), repr(study)  # What is no name may be anything.

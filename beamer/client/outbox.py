@@ -218,7 +218,7 @@ class Outbox:
         return "at no controller" if self.is_unset else f"at {self._url}"
 
     def poll(self, address: Address, until: Callable[[Any], bool], timeout_s: float) -> bool:
-        """Read a stage until `until` holds of the answer, at most `timeout_s` seconds; return whether it does."""
+        """Read what an address names until `until` holds of the answer, at most `timeout_s` seconds; return whether it does."""
         deadline = time.monotonic() + _bounded(timeout_s)
         try:
             url = address.path()

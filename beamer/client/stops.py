@@ -15,6 +15,9 @@ STOPS = frozenset(
 
 def is_stop(error: BaseException) -> bool:
     """Say whether an exception stops a trial instead of failing it: one of `STOPS`, or an interruption such as Ctrl-C."""
-    if not isinstance(error, Exception):
-        return True
+    return is_planned(error) or not isinstance(error, Exception)
+
+
+def is_planned(error: BaseException) -> bool:
+    """Say whether an exception is one of `STOPS`, by which a process leaves a trial on purpose."""
     return any((cls.__module__.partition(".")[0], cls.__qualname__) in STOPS for cls in type(error).__mro__)

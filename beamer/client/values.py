@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from beamer.studies.model import Worker
+from beamer.units import whole
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ADDRESSES = Path("/proc/net/fib_trie")  # The kernel's IPv4 routing table: its local entries are this machine's addresses.
 
 
-def whole(value: Any) -> Any:
-    """Return a number without a fraction, such as `1.0` or `1e8`, as an integer."""
+def count(value: Any) -> Any:
+    """Return a number without a fraction, such as `1.0` or `1e8`, as an integer, those of NumPy and PyTorch too."""
     number = value
-    if hasattr(value, "item"):  # Numbers of NumPy and PyTorch have this method.
+    if hasattr(value, "item"):
         with suppress(Exception):  # A tensor of several numbers raises an exception of its own kind.
             number = value.item()
-    return int(number) if isinstance(number, float) and number.is_integer() else value
+    known = whole(number)
+    return known if known is not number else value
 
 
 def finite_or_name(loss: Any) -> Any:

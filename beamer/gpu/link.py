@@ -16,9 +16,8 @@ from websockets.frames import CloseCode
 from websockets.sync.client import ClientConnection, connect
 
 from beamer.client.controllers import NOT_LEADING
-from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
+from beamer.client.credentials import controller_access
 from beamer.client.transport import Transport, trust
-from beamer.client.urls import controller_urls
 from beamer.errors import InputError, PlatformError
 from beamer.gpu.devices import Devices
 from beamer.gpu.events import FREEING, Allocated, RanksSeen, ReportRefused, TrialReported
@@ -79,10 +78,10 @@ class EngineLink:
     """
 
     def __init__(self, urls: str, study: str, run: str, nodes: Sequence[Node], environment: Mapping[str, str]) -> None:
-        named, headers = controllers_of(urls, environment)
-        self._urls = [_engine_url(url, study) for url in named]
-        self._headers = {**dict(headers), HEADER: format_header()}
-        self._tls = trust(environment.get(CA_VARIABLE) or None) if any(url.startswith("wss:") for url in self._urls) else None
+        access = controller_access(urls, environment)
+        self._urls = [_engine_url(url, study) for url in access.urls]
+        self._headers = {**dict(access.headers), HEADER: format_header()}
+        self._tls = trust(access.ca) if any(url.startswith("wss:") for url in self._urls) else None
         self.acted_upon: ReceivedAssignment | None = None
         self._hello = EngineHello(run=run, nodes=tuple(nodes), limits=EngineLimits(message_bytes=MAX_MESSAGE_BYTES))
         self._takes: SearchLimits | None = None
@@ -320,26 +319,17 @@ class EngineLink:
                 return
 
 
-def controllers_of(urls: str, environment: Mapping[str, str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
-    """Return each of the controllers' URLs, and the headers that prove who asks. Raises `InputError`."""
-    named = controller_urls(urls)
-    headers = authorization(None, environment)
-    if headers:
-        check_exposure(named, environment)
-    return named, headers
-
-
 def hosts_of(urls: str, study: str, environment: Mapping[str, str], timeout_s: float) -> dict[str, str]:
     """Return the addresses of the hosts of a controller's network, by name. urls, study, environment: as of `EngineLink`.
 
     Raises `InputError` for a controller that refuses to tell, and `PlatformError` where none answers in time.
     """
-    named, headers = controllers_of(urls, environment)
-    transports = [Transport(url, CONNECT_S, headers, environment.get(CA_VARIABLE) or None) for url in named]
+    access = controller_access(urls, environment)
+    transports = [Transport(url, CONNECT_S, access.headers, access.ca) for url in access.urls]
     until, reason = time.monotonic() + timeout_s, ""
     try:
         while True:
-            for url, transport in zip(named, transports, strict=True):
+            for url, transport in zip(access.urls, transports, strict=True):
                 try:
                     answer = transport.request("GET", f"/v1/studies/{quote(study, safe='')}/hosts")
                     if answer.is_success:

@@ -13,16 +13,16 @@ from types import TracebackType
 from typing import Any
 
 from beamer.client.controllers import NOT_LEADING, Controllers
-from beamer.client.credentials import CA_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, authorization, check_exposure
+from beamer.client.credentials import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, controller_access
 from beamer.client.transport import Answer, Transport
-from beamer.client.urls import URL, URL_VARIABLE, controller_urls
+from beamer.client.urls import URL, URL_VARIABLE
 from beamer.errors import BeamerError, ConflictError, InputError, NoControllerError, NotFoundError, PlatformError
-from beamer.protocol_version import PROTOCOL_VERSION
 
 REQUEST_S = 30.0  # The answer about ten thousand trials takes some seconds.
 MAX_ANSWER_BYTES = 1 << 28  # A hundred thousand trials with several attempts each, of which no other limit is known.
 HEALTH = "/v1/health"
 LEADS, FOLLOWS, SILENT = "leads", "follows", "does not answer"
+_HEALTH_KEYS = {"status", "journal", "switches", "agents"}  # Of every version.
 _PROXY_ERRORS = (502, 504)
 _REFUSED = (401, 403)
 _KINDS: Mapping[int, type[InputError]] = {404: NotFoundError, 409: ConflictError, 422: InputError}
@@ -50,15 +50,12 @@ class ControllerApi(AbstractContextManager["ControllerApi"]):
     """
 
     def __init__(self, url: str | None = None, timeout_s: float = REQUEST_S) -> None:
-        given = url or os.environ.get(URL_VARIABLE) or URL
-        self.urls = controller_urls(given)
-        headers = authorization(None, os.environ)
-        if headers:
-            check_exposure(self.urls, os.environ)
-        authority = os.environ.get(CA_VARIABLE) or None
+        access = controller_access(url or os.environ.get(URL_VARIABLE) or URL, os.environ)
+        self.urls = access.urls
         self._connect: Callable[[str], Transport] = lambda one: Transport(
-            one, timeout_s, headers, authority, max_answer_bytes=MAX_ANSWER_BYTES
+            one, timeout_s, access.headers, access.ca, max_answer_bytes=MAX_ANSWER_BYTES
         )
+        self._is_ours = False
         self._controllers = Controllers(self.urls, lambda one, _known: self._connect(one))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -91,14 +88,23 @@ class ControllerApi(AbstractContextManager["ControllerApi"]):
                 if answer.status_code == NOT_LEADING:
                     yield ControllerState(url, FOLLOWS, _refusal(answer)["message"])
                 else:
-                    yield ControllerState(url, LEADS, health=self._content(answer))
+                    health = self._content(answer)
+                    self._check_health(health)
+                    yield ControllerState(url, LEADS, health=health)
             except (ConnectionError, BeamerError) as error:
                 yield ControllerState(url, SILENT, str(error))
             finally:
                 transport.close()
 
     def _ask(self, method: str, path: str, content: bytes | None) -> Any:
+        if not self._is_ours:  # A service that answers whatever it is asked is not to be taken for a controller.
+            self._check_health(self._content(self._answer("GET", HEALTH, None)))
+            self._is_ours = True
         return self._content(self._answer(method, path, content))
+
+    def _check_health(self, health: Any) -> None:
+        if not isinstance(health, dict) or not health.keys() >= _HEALTH_KEYS:
+            raise self._not_ours(f"{HEALTH} does not answer as a controller's")
 
     def _answer(self, method: str, path: str, content: bytes | None) -> Answer:
         """Return the answer of the first controller that leads."""
@@ -122,8 +128,6 @@ class ControllerApi(AbstractContextManager["ControllerApi"]):
     def _content(self, answer: Answer) -> Any:
         """Return what an answer says, or raise what it refuses."""
         if answer.is_success:
-            if answer.protocol.version < PROTOCOL_VERSION:
-                raise self._not_ours("it says no version of the protocol, or an older one")
             try:
                 return answer.json()
             except ValueError as error:
@@ -140,7 +144,7 @@ class ControllerApi(AbstractContextManager["ControllerApi"]):
         raise self._not_ours(f"HTTP {answer.status_code}: {refusal['message']}")
 
     def _not_ours(self, what: str) -> PlatformError:
-        return PlatformError(f"what answers at {self.named} is no controller of this version ({what})", "check the URL")
+        return PlatformError(f"what answers at {self.named} is no controller ({what})", "check the URL")
 
 
 def _refusal(answer: Answer) -> dict[str, Any]:

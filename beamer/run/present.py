@@ -82,20 +82,15 @@ def find_place(
     read, `InputError` as the client does.
     """
     from beamer.client.controllers import Controllers
-    from beamer.client.credentials import CA_VARIABLE, authorization, check_exposure
+    from beamer.client.credentials import controller_access
     from beamer.client.transport import Transport
-    from beamer.client.urls import controller_urls
 
-    listed = controller_urls(urls)
-    headers = authorization(None, environment)
-    if headers:
-        check_exposure(listed, environment)
-    authority = environment.get(CA_VARIABLE) or None
-    # Each answer has its share of the time, so that of two controllers one may be away.
-    controllers = Controllers(listed, lambda one, known: Transport(one, patience_s / len(listed), headers, authority, known))
+    access = controller_access(urls, environment)
+    answer_s = patience_s / len(access.urls)  # Each has its share of the time, so that of two controllers one may be away.
+    controllers = Controllers(access.urls, lambda one, known: Transport(one, answer_s, access.headers, access.ca, known))
     deadline = time.monotonic() + patience_s
     try:
-        found = _read(controllers, f"{Address(study).path()}?trials=none", len(listed), deadline)
+        found = _read(controllers, f"{Address(study).path()}?trials=none", len(access.urls), deadline)
         if found is None:
             return FIRST_RUN, trial
         run = str(found["run"])
@@ -103,7 +98,7 @@ def find_place(
             return next_run(run, found["past_runs"]), trial
 
         def is_taken(name: str) -> bool:
-            known = _read(controllers, Address(study, run, trial=name).path(), len(listed), deadline)
+            known = _read(controllers, Address(study, run, trial=name).path(), len(access.urls), deadline)
             return known is not None and TrialStatus(known["status"]).is_finished
 
         return run, free_name(trial, is_taken)

@@ -33,11 +33,12 @@ LAST_REPORT_S = 3.0
 
 
 def say(text: str) -> None:
-    """Print a line on the standard error; where nobody reads it any more, nothing."""
+    """Print a line on the standard error, at once, as the command prints there too; where nobody reads it any more, nothing."""
     if sys.stderr is None:  # It was closed, and print would take the standard output instead.
         return
     with suppress(OSError, ValueError):
-        print(f"beamer run: {text}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"beamer run: {text}\n")
+        sys.stderr.flush()
 
 
 class Warnings(logging.Handler):

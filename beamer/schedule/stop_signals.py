@@ -7,6 +7,7 @@ signal is therefore acted upon by a thread of its own, to which the interpreter 
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,8 +17,9 @@ from typing import Any
 STOPS = (signal.SIGINT, signal.SIGTERM)
 MAX_SIGNALS = 3
 """The first saves all jobs, the second gives up waiting for them, this one ends the process."""
-LAST_WORDS_S = 1.0
+LAST_WORDS_S = 5.0
 """How long the last words may take: what is left running is looked up, and nobody may read what is printed."""
+_SWITCH_S = 1e-4  # How long the main thread then runs while another one waits: each file that is looked into costs that again.
 
 
 class StopSignals:
@@ -62,6 +64,7 @@ class StopSignals:
 
     def _end(self, code: int) -> None:
         """End the process, after its last words if they can be said in time."""
+        sys.setswitchinterval(_SWITCH_S)
         speaker = threading.Thread(target=self._speak, name="beamer-last-words", daemon=True)
         speaker.start()
         speaker.join(LAST_WORDS_S)

@@ -54,11 +54,11 @@ class Changes:
                 self._known.studies[study].left = left
                 self._known.studies[study].members.clear()
             case MemberJoined(study=study, member=member):
-                self._go_on(self._known.studies[study])
+                record = self._known.studies[study]
+                self._go_on(record)
                 self._hear(study)
-                self._known.studies[study].members[member] = MemberRecord(
-                    member, event.at_s, event.lease_s, event.host, event.pid
-                )
+                joined_s = record.members[member].joined_s if member in record.members else event.at_s
+                record.members[member] = MemberRecord(member, joined_s, event.lease_s, event.host, event.pid)
             case MemberLeft(study=study, member=member):
                 self._known.studies[study].members.pop(member, None)
             case StageRegistered(study=study, stage=name):

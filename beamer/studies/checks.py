@@ -140,7 +140,9 @@ class Checks:
         study = self._known.study(event.study)
         if study.status is StudyStatus.ENDED and not study.left:
             raise ConflictError("run", study.run, f"another run of {event.study}: this one has ended")
-        return event.member not in study.members or study.status is not StudyStatus.ACTIVE
+        known = study.members.get(event.member)
+        said = event.lease_s, event.host, event.pid
+        return known is None or (known.lease_s, known.host, known.pid) != said or study.status is not StudyStatus.ACTIVE
 
     def _check_trial(self, event: TrialRegistered) -> bool:
         study = self._known.study(event.study)

@@ -95,10 +95,11 @@ class StudyEnded(Event, wakes=Wakes.ORDER | Wakes.GPUS, upcasters=(_ended_for_go
 
 
 @dataclass(frozen=True)
-class MemberJoined(Event, wakes=Wakes.ORDER):
+class MemberJoined(Event, wakes=Wakes.ORDER | Wakes.LEASES):
     """A process of the study's tuner takes part: the study goes on until the last of them leaves, or somebody ends it.
 
-    member: its name. lease_s: it is taken for gone when nothing was heard of it for so long. host, pid: of it.
+    member: its name. lease_s: it is taken for gone when nothing was heard of it for so long. host, pid: of it. What is said
+    again of a member replaces what was said before.
     """
 
     study: str
@@ -142,7 +143,7 @@ def _without_member(event: Any) -> Any:
 class TrialRegistered(Event, wakes=Wakes.ORDER, upcasters=(_without_member,)):
     """A study has a trial. budget: the step at which it is complete, None where not known; a later one replaces it.
 
-    member: that began it, None where none did; a later one replaces it, too.
+    member: that began it, None where none did; another one replaces it once it takes part no more.
     """
 
     study: str

@@ -25,7 +25,7 @@ class Wakes(Flag):
     """Switches and agents have other things to install under the same order: the network level makes their targets anew."""
 
     LEASES = auto()
-    """Which processes should be there has changed: the controller compares them with the leases that agents hold."""
+    """Which processes should be there has changed: the controller compares them with the leases that are held."""
 
     GPUS = auto()
     """Who wants GPUs, or which there are, has changed: the GPU level decides at once."""

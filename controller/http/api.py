@@ -167,7 +167,7 @@ def _add_studies(app: FastAPI, runtime: Runtime) -> None:
 
     @app.put(MEMBER)
     async def join_study(study: str, member: str, body: MemberBody | None = None, run: Run = None) -> Response:
-        """Say that a process takes part in a study, or still does: without its renewals it is taken for gone."""
+        """Say that a process takes part in a study, or still does: without renewals in time it is taken for gone."""
         body = body or MemberBody()
         return await _record(runtime, study, run, MemberJoined(clock(), study, member, body.lease_s, body.host, body.pid))
 

@@ -7,11 +7,11 @@ is ended: the process may have been cut off.
 Pure: times come in as arguments, events go out. When a member was heard of is not journaled: a restart counts as news of all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from beamer.studies.events import AttemptStarted, Event, FellSilent, MemberJoined, MemberLeft, Progressed
 from beamer.studies.model import StudyStatus, TrialStatus
-from beamer.studies.records import StudyRecord
+from beamer.studies.records import StudyRecord, TrialRecord
 from beamer.studies.tracker import Tracker
 
 
@@ -28,7 +28,7 @@ class Members:
         """Take in that somebody has said this, whether or not it changes anything."""
         if isinstance(event, MemberJoined):
             self._heard_s[event.study, event.member] = now
-        elif isinstance(event, Progressed | AttemptStarted):
+        elif self._heard_s and isinstance(event, Progressed | AttemptStarted):  # Otherwise nobody asks for it.
             self._reported_s[event.trial] = now
 
     def heard_s(self, study: str, member: str) -> float:
@@ -47,22 +47,33 @@ class Members:
         return [event for study in tracker.studies.values() for event in self._of_study(study, now, held)]
 
     def _of_study(self, study: StudyRecord, now: float, held: frozenset[str]) -> Iterator[Event]:
-        if not study.members:
+        present = {member.name: self.heard_s(study.name, member.name) + member.lease_s for member in study.members.values()}
+        if all(due_s > now for due_s in present.values()):
+            self._ask_again(present.values())
             return
-        left, silent = set(study.members), set[str]()
-        for member in study.members.values():
-            running = [trial for trial in study.begun_by(member.name) if trial.status is TrialStatus.RUNNING]
-            heard_s = max([self.heard_s(study.name, member.name), *(self._reported_s.get(trial.key, 0.0) for trial in running)])
-            due_s = heard_s + member.lease_s
-            if due_s > now:
-                self.next_s = due_s if self.next_s is None else min(self.next_s, due_s)
-                continue
-            left.discard(member.name)
-            yield MemberLeft(now, study.name, member.name, lost=True)
-            for trial in running:
-                if trial.key not in held:
-                    silent.add(trial.name)
-                    yield FellSilent(now, study.name, trial=trial.name)
-        runs = any(trial.status is TrialStatus.RUNNING and trial.name not in silent for trial in study.trials.values())
-        if not left and not runs and study.status is StudyStatus.ACTIVE:
+        running = _running_by_member(study)
+        for name, due_s in present.items():
+            reported_s = max((self._reported_s.get(trial.key, 0.0) for trial in running.get(name, ())), default=0.0)
+            present[name] = max(due_s, reported_s + study.members[name].lease_s)
+        gone = [name for name, due_s in present.items() if due_s <= now]
+        self._ask_again(due_s for due_s in present.values() if due_s > now)
+        silent = [trial for name in gone for trial in running.get(name, ()) if trial.key not in held]
+        yield from (MemberLeft(now, study.name, name, lost=True) for name in gone)
+        yield from (FellSilent(now, study.name, trial=trial.name) for trial in silent)
+        goes_on = len(gone) < len(present) or sum(map(len, running.values())) > len(silent)
+        if gone and not goes_on and study.status is StudyStatus.ACTIVE:
             yield FellSilent(now, study.name)
+
+    def _ask_again(self, due_s: Iterable[float]) -> None:
+        soonest = min(due_s, default=None)
+        if soonest is not None:
+            self.next_s = soonest if self.next_s is None else min(self.next_s, soonest)
+
+
+def _running_by_member(study: StudyRecord) -> dict[str | None, list[TrialRecord]]:
+    """Return the trials of a study that run, by the member that began them."""
+    found: dict[str | None, list[TrialRecord]] = {}
+    for trial in study.trials.values():
+        if trial.status is TrialStatus.RUNNING:
+            found.setdefault(trial.member, []).append(trial)
+    return found

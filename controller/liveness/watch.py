@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from beamer.errors import InputError, PlatformError
 from beamer.network.protocol import Workers
-from beamer.studies.events import AttemptEnded, Event, FellSilent, MemberJoined, MemberLeft, WorkerAttached
+from beamer.studies.events import AttemptEnded, Event, FellSilent, MemberLeft, WorkerAttached
 from beamer.studies.tracker import Tracker
 from beamer.studies.wakes import Wakes
 from controller.event_loop.wake_timer import WakeTimer
@@ -91,7 +91,7 @@ class Watch:
         """Take in an event that was applied."""
         self._leases.take_in(event, self._tracker)
         self._silence.take_in(event, self._tracker)
-        if Wakes.LEASES in event.wakes or isinstance(event, MemberJoined):
+        if Wakes.LEASES in event.wakes:
             self._alarm.within(_SOON_S)
 
     def report(self, agent: str, message: Workers) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,14 +27,18 @@ from tests.support.documented import register
 __all__ = ["command", "packages"]  # the fixtures
 
 SPINNING = """
+from pathlib import Path
+
 from beamer.gpu.policies.fifo import Fifo
 
 class Spinning(Fifo):
     name = "spinning"
 
     def allocate(self, state, cluster, jobs, now, rng):
-        while any(job.reports for job in jobs):
-            pass
+        if any(job.reports for job in jobs):
+            Path(__file__).with_suffix(".spins").touch()
+            while True:
+                pass
         return super().allocate(state, cluster, jobs, now, rng)
 """
 
@@ -94,17 +99,24 @@ def test_a_supervisor_without_ranks_that_does_not_answer_is_left_too(tmp_path: P
     assert record.nodes == ()
 
 
+def is_ended_by(process: "subprocess.Popen[str]", number: signal.Signals) -> bool:
+    """Send a signal, as one that comes while the same one is pending is lost, and say whether the process has ended."""
+    process.send_signal(number)
+    return process.poll() is not None
+
+
 def test_the_third_signal_ends_a_command_whose_policy_never_returns(command: ScheduleCommand, packages: Path) -> None:
     (packages / "spinning.py").write_text(SPINNING)
     register("spinning", "beamer.gpu_policies", {"spinning": "spinning:Spinning"}, packages)
     command.search(100_000, grace_s=5.0)
     process = command.start("spinning")
     until(lambda: command.steps("a") and command.steps("b"), "two to have started")
-    time.sleep(1.0)  # for the policy to be asked again
+    until((packages / "spinning.spins").exists, "the policy to be asked again")
     for _ in range(3):
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         time.sleep(0.2)
+    until(partial(is_ended_by, process, signal.SIGTERM), "the third signal to end it", max_pause_s=0.2)
     output, _ = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 128 + signal.SIGTERM
     assert "ended by the third signal" in output

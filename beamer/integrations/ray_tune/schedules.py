@@ -48,7 +48,7 @@ class HalvingSchedule(Schedule):
 
     def __init__(self, scheduler: AsyncHyperBandScheduler) -> None:
         self._scheduler = scheduler
-        self.max_step = whole(scheduler._max_t)
+        self.max_step = math.ceil(scheduler._max_t)
         self._last = self.max_step if scheduler._stop_last_trials else None
 
     def rungs(self) -> Sequence[Rung]:
@@ -68,7 +68,7 @@ class HalvingSchedule(Schedule):
 
     @staticmethod
     def _steps(bracket: Any) -> list[int]:
-        return [whole(step) for step, _ in bracket._rungs]
+        return [math.ceil(step) for step, _ in bracket._rungs]
 
 
 class HyperbandSchedule(Schedule):
@@ -78,7 +78,7 @@ class HyperbandSchedule(Schedule):
 
     def __init__(self, scheduler: HyperBandScheduler) -> None:
         self._scheduler = scheduler
-        self.max_step = whole(scheduler._max_t_attr)
+        self.max_step = math.ceil(scheduler._max_t_attr)
         self._steps: dict[tuple[int, int], list[int]] = {}  # of the rungs that each bracket has come to
         self._state = scheduler._state, scheduler._hyperbands
 
@@ -97,7 +97,7 @@ class HyperbandSchedule(Schedule):
     def barriers(self, is_search_over: bool) -> Iterable[Barrier]:
         """Yield the present rung of each bracket that has trials."""
         for place, bracket in self._brackets():
-            step = whole(bracket._cumul_r)
+            step = math.ceil(bracket._cumul_r)
             steps = self._steps.setdefault(place, [step])
             if step not in steps:
                 steps.append(step)
@@ -128,7 +128,8 @@ class PopulationSchedule(Schedule):
         state = self._scheduler._trial_state.get(trial)
         if state is None:
             return None
-        return max(whole(max(state.last_perturbation_time + self._interval, self._burn_in)), step + 1)
+        following: float = max(state.last_perturbation_time + self._interval, self._burn_in)
+        return max(math.ceil(following), step + 1)
 
 
 class GenerationSchedule(Schedule):
@@ -146,7 +147,7 @@ class GenerationSchedule(Schedule):
 
     def barriers(self, is_search_over: bool) -> Iterable[Barrier]:
         """Yield the present generation."""
-        step = whole(self._scheduler._next_perturbation_sync)
+        step = math.ceil(self._scheduler._next_perturbation_sync)
         if step not in self._steps:
             self._steps.append(step)
         trials = tuple(trial for trial in self._scheduler._trial_state if not trial.is_finished())
@@ -210,8 +211,9 @@ BROKEN = "%s of Ray %s cannot be read (%s): Beamer knows the progress of this se
 
 
 def schedule_of(scheduler: TrialScheduler) -> Schedule:
-    """Return how a scheduler is read. Raises `AttributeError` where it lacks what is needed, `ValueError` where it counts in
-    another unit than iterations.
+    """Return how a scheduler is read.
+
+    Raises `AttributeError` where it lacks what is needed, `ValueError` where it counts in another unit than iterations.
     """
     while isinstance(scheduler, ResourceChangingScheduler):
         scheduler = scheduler._base_scheduler
@@ -220,18 +222,19 @@ def schedule_of(scheduler: TrialScheduler) -> Schedule:
         getattr(scheduler, name)
     if kind in PRIVATE and scheduler._time_attr != TRAINING_ITERATION:
         raise ValueError(f"its time_attr is {scheduler._time_attr!r}, not {TRAINING_ITERATION!r}")
-    if kind is AsyncHyperBandScheduler:
-        return HalvingSchedule(scheduler)
-    if kind is HyperBandScheduler:
-        return HyperbandSchedule(scheduler)
-    if kind is PopulationBasedTraining:
-        return GenerationSchedule(scheduler) if scheduler._synch else PopulationSchedule(scheduler)
-    return Schedule()
+    return _READ[kind](scheduler) if kind in _READ else Schedule()
 
 
-def whole(step: float) -> int:
-    """Return the first iteration that is not before `step`."""
-    return math.ceil(step)
+def _population(scheduler: PopulationBasedTraining) -> Schedule:
+    return GenerationSchedule(scheduler) if scheduler._synch else PopulationSchedule(scheduler)
+
+
+_READ: Mapping[Any, Callable[[Any], Schedule]] = {
+    AsyncHyperBandScheduler: HalvingSchedule,
+    HyperBandScheduler: HyperbandSchedule,
+    PopulationBasedTraining: _population,
+}
+"""How each kind of scheduler is read; all others judge no trial."""
 
 
 def ray_version() -> str:

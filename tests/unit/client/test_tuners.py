@@ -331,6 +331,18 @@ def test_exceptions_that_stop_a_trial_report_it_killed(client: Client, tracker: 
     assert [tracker.trials[key].status for key in ("s/t", "s/u")] == [TrialStatus.KILLED, TrialStatus.FAILED]
 
 
+def test_a_worker_that_is_stopped_on_purpose_detaches_and_one_that_fails_does_not(client: Client, tracker: Tracker) -> None:
+    trial = client.study("s").trial("t")
+    trial.start("h1")
+    for kind, left in ((class_of(*min(STOPS)), []), (ZeroDivisionError, [77])):
+        with pytest.raises(kind), trial.attach(0, pid=77):
+            raise kind
+        assert client.flush(PATIENCE_S)
+        attempt = tracker.trials["s/t"].attempt
+        assert attempt is not None
+        assert [process.pid for process in attempt.processes.values()] == left
+
+
 def test_progress_of_a_trial_that_did_not_start_is_remarked_once(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     study = client.study("s", barriers=False)
     for step in (1, 2):

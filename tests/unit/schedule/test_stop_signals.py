@@ -13,7 +13,10 @@ from tests.support.checkout import ROOT
 
 SPINNING = """
 import time
+from beamer.schedule import stop_signals
 from beamer.schedule.stop_signals import StopSignals
+
+stop_signals.LAST_WORDS_S = {limit_s}
 
 def words():
     {words}
@@ -27,9 +30,12 @@ with StopSignals(words) as stops:
 
 
 @pytest.mark.parametrize("step", ["pass", "time.sleep(1000)"])
-@pytest.mark.parametrize(("words", "said"), [("pass", "s/a is left\n"), ("raise OSError", ""), ("time.sleep(1000)", "")])
-def test_the_third_signal_ends_a_process_that_never_returns(step: str, words: str, said: str) -> None:
-    program = SPINNING.format(step=step, words=words)
+@pytest.mark.parametrize(
+    ("words", "limit_s", "said"),
+    [("pass", 60.0, "s/a is left\n"), ("raise OSError", 60.0, ""), ("time.sleep(1000)", 0.1, "")],
+)
+def test_the_third_signal_ends_a_process_that_never_returns(step: str, words: str, limit_s: float, said: str) -> None:
+    program = SPINNING.format(step=step, words=words, limit_s=limit_s)
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
     )

@@ -14,6 +14,7 @@ from beamer.studies.model import StudyStatus, TrialStatus, Worker
 from beamer.studies.tracker import Tracker
 from controller.liveness.members import Members
 from controller.liveness.silence import Silence
+from tests.support.effort import effort
 
 LEASE_S = 30.0
 
@@ -83,6 +84,26 @@ def test_renewals_keep_it_and_change_nothing() -> None:
         made.join()
     assert made.changes == before
     assert made.tracker.studies["s"].status is StudyStatus.ACTIVE
+
+
+def test_what_a_member_says_of_itself_again_replaces_what_it_said() -> None:
+    made = scene()
+    made.wait(5.0)
+    made.say(MemberJoined(made.now, "s", "m", 2 * LEASE_S, "h2", 9))
+    member = made.tracker.studies["s"].members["m"]
+    assert (member.joined_s, member.lease_s, member.host, member.pid) == (100.0, 60.0, "h2", 9)
+    assert made.wait(59.0) == []
+    assert kinds(made.wait(1.0))[0] == ("MemberLeft", None)
+
+
+def test_members_cost_no_look_at_trials_while_they_renew() -> None:
+    def cost(trials: int) -> int:
+        made = scene()
+        for number in range(trials):
+            made.say(TrialRegistered(made.now, "s", f"t{number}", member="m"))
+        return effort(lambda: made.members.due(made.tracker, made.now + 1.0, frozenset()))
+
+    assert cost(1000) < 1.5 * cost(10)
 
 
 def test_a_report_on_its_trial_counts_as_news_of_it() -> None:
