@@ -17,7 +17,7 @@ from tests.support.blackhole import blackhole
 from tests.support.postgresql import binaries, missing, postgresql
 from tests.support.tiers import long
 
-ALWAYS = {"kill-sqlite": 1, "kill-postgresql": 1, "leader-stopped": 1, "disk-full": 1}
+ALWAYS = {"kill-sqlite": 1, "kill-postgresql": 1}
 """How often in every run. Input of all kinds that is garbage is tried there in `tests/unit/eval/fuzz`, a journal that is
 damaged, that two write to or whose compacting is cut off after any step in `tests/unit/studies/journal`, one that is locked in
 `test_controller_leadership.py`.

@@ -29,6 +29,7 @@ from tests.support.here import fabric_here  # noqa: E402
 from tests.support.optuna_pruners import PRUNERS  # noqa: E402
 from tests.support.pages import added_lines, with_diff  # noqa: E402
 from tests.support.served_controller import Served, served  # noqa: E402
+from tests.support.tiers import long  # noqa: E402
 
 STOCK = (ROOT / "examples" / "optuna_pruning.py").read_text("utf-8")
 PAGE = (ROOT / "docs" / "tuners" / "optuna.md").read_text("utf-8")
@@ -115,7 +116,7 @@ def ended(process: "subprocess.Popen[str]") -> None:
     assert [line for line in said.splitlines() if "does not answer" not in line] == []
 
 
-@pytest.mark.parametrize("pruner", ["halving", "short hyperband", "early median"])
+@pytest.mark.parametrize("pruner", ["short hyperband", *long("halving", "early median")])
 def test_three_processes_on_one_storage_are_one_study(pruner: str, beamer: Served, start: Start, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/studies.db"
     study = optuna.create_study(study_name=pruner, storage=storage)

@@ -21,6 +21,7 @@ from beamer.studies.records import TrialRecord
 from controller.runtime import Runtime
 from tests.support.checkout import ROOT
 from tests.support.served_controller import Served, served
+from tests.support.tiers import long
 from topologies import single
 
 PATIENCE_S = 60.0  # for what must come; nothing is measured by it
@@ -392,7 +393,7 @@ sys.exit(int(sys.argv[1]) if int(os.environ["RANK"]) == 1 else 0)
 """
 
 
-@pytest.mark.parametrize(("code", "status"), [(0, TrialStatus.FINISHED), (3, TrialStatus.FAILED)])
+@pytest.mark.parametrize(("code", "status"), [*long((0, TrialStatus.FINISHED)), (3, TrialStatus.FAILED)])
 def test_torchrun_with_two_processes(controller: Served, tmp_path: Path, code: int, status: TrialStatus) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     (tmp_path / "train.py").write_text(TORCH_TRAINER)

@@ -12,6 +12,7 @@ import pytest
 from tests.support.checkout import ROOT
 from tests.support.pages import DOCS, PAGES
 
+pytestmark = pytest.mark.long
 pytest.importorskip("sphinx", reason="Sphinx is not installed")
 LINK = re.compile(r"""(?:href|src)=["']([^"']+)["']""")
 IDENTIFIER = re.compile(r"""\bid=["']([^"']+)["']""")

@@ -125,6 +125,7 @@ def test_asha(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> N
     assert set(hosts) == {"h2", "h3"}
 
 
+@pytest.mark.long
 def test_asha_with_a_function_whose_last_result_comes_twice(
     cluster: LocalRayCluster, controller: Served, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def named(result: Any) -> str:
     return str(result.metrics["trial_id"])
 
 
+@pytest.mark.long
 def test_hyperband(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
     rates = (0.05, 0.1, 0.15, 0.02, 0.3, 0.4)
     for number in range(TRIES):
@@ -172,13 +174,18 @@ def test_hyperband(cluster: LocalRayCluster, controller: Served, tmp_path: Path)
 @pytest.mark.parametrize("reuse", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_population_based_training(cluster: LocalRayCluster, controller: Served, tmp_path: Path, reuse: bool) -> None:
     stop = {"training_iteration": 12}
-    results = run(tmp_path, controller, population(synch=False), (0.01, 0.05, 0.2, 0.4), stop, reuse=reuse)
+    for number in range(TRIES):
+        folder = tmp_path / str(number)
+        results = run(folder, controller, population(synch=False), (0.01, 0.05, 0.2, 0.4), stop, reuse=reuse)
+        if (folder / "results" / "search" / "pbt_global.txt").exists():  # Tune's own record of what was copied.
+            break
+        print("nothing was copied, as it happens where trials come to their intervals at other times than usual")
+    else:
+        pytest.fail("nothing was copied: the test shows nothing")
     study = known(controller)
     assert not study["barriers"]
     assert study["stages"] == []
     assert by_name(study, "done") == iterations(results)
-    copies = (tmp_path / "results" / "search" / "pbt_global.txt").read_text().splitlines()
-    assert copies, "nothing was copied: the test shows nothing"
     for trial in study["trials"]:
         assert set(begun(tmp_path, trial["name"])) <= {0, 4, 8}
         assert (trial["status"], trial["budget"], targets(trial, stage=False)[0]) == ("finished", 12, 4)
@@ -206,6 +213,7 @@ def population(synch: bool) -> PopulationBasedTraining:
     )
 
 
+@pytest.mark.long
 def test_plain_search_with_a_metric_to_maximise(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
     stop = {"training_iteration": 5}
     results = run(tmp_path, controller, None, (0.1, 0.2), stop, tune_config={"metric": "score", "mode": "max"}, name="a b=1,c")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 RATES = (0.01, 0.05, 0.1, 0.2, 0.4)
 ITERATIONS = 3
-FEW = ("fifo", "ones")  # one that leaves trials where they are, and one that moves and resizes them
+FEW = ("ones",)  # it moves and resizes trials
 SLICES = {"round-robin": {"quantum_s": 1.0}, "pollux": {"interval_s": 3.0}}
 
 

@@ -172,6 +172,7 @@ def test_a_search_whose_results_never_have_the_metric_stops_without_a_winner(
     assert {event.status for event in events(tmp_path, TrialEnded)} <= {TrialStatus.FAILED}, "none has won, and none has lost"
 
 
+@pytest.mark.long
 def test_a_rung_at_whose_end_no_loss_is_finite_judges_nobody(cluster: LocalRayCluster, tmp_path: Path) -> None:
     scheduler = BeamerScheduler("fifo", rungs=(Rung("r0", 3, 2), Rung("r1", 1, STEPS)), journal=journal_of(tmp_path))
     with pytest.raises(Exception, match="'loss': got nan, expected a finite one of any trial at the end of r0"):

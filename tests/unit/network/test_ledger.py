@@ -97,7 +97,7 @@ def anew(tracker: Tracker, ledger: NetworkLedger) -> Snapshot:
     return Snapshot.of(FABRIC, ledger.views(tracker), ledger.footprints)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *long(*range(2, 6))])
+@pytest.mark.parametrize("seed", [0, *long(*range(1, 6))])
 def test_a_snapshot_is_what_all_studies_would_give_anew(seed: int) -> None:
     rng, ledger = Random(seed), NetworkLedger(FABRIC, forecast)
     tracker = Tracker(ledger)

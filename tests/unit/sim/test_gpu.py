@@ -79,6 +79,7 @@ def test_identical_curves_gain_nothing() -> None:
         assert run(gpu_policy(name), arrivals).mean_jct_s >= best * (1 - 1e-9)
 
 
+@pytest.mark.long
 def test_a_target_that_only_the_good_can_reach_is_found_without_trying_the_others_for_long() -> None:
     arrivals = search({30}, target_loss=0.1)
     assert jct_s(run(gpu_policy("convergence"), arrivals), 30) < jct_s(run(gpu_policy("hermes"), arrivals), 30)

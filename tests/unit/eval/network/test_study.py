@@ -71,6 +71,7 @@ def test_ratios_are_paired_by_seed(config: NetworkConfig) -> None:
     assert study(config, a=a, b=b).overall(["4 searches"], "b", "a") == pytest.approx(0.5)
 
 
+@pytest.mark.long
 def test_contenders_that_take_long_are_run_less_and_compared_over_the_seeds_that_they_ran(config: NetworkConfig) -> None:
     few, small = Contender(policy="fair", most_seeds=2), Contender(policy="sebf", most_studies=4)
     limited = config.model_copy(update={"contenders": (Contender(policy="beamer"), few, small)})

@@ -220,6 +220,7 @@ def test_the_policies_of_both_run_and_a_second_start_reuses_them(
     assert not list((tmp_path / "cache" / "runs").iterdir())
 
 
+@pytest.mark.long
 def test_a_start_with_fewer_policies_loses_no_run_that_still_holds(checkout: Path, tmp_path: Path) -> None:
     found = start(checkout, tmp_path)
     assert start(checkout, tmp_path, policies="fifo") == found

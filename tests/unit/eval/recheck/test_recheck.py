@@ -18,6 +18,7 @@ from eval.recheck.base import NOTHING_GIVEN, CommittedCell, MissingInput, Rechec
 from eval.recheck.coverage import WHOLE, lacking
 from eval.recheck.tables import NOT_RUN_AGAIN, RECHECKED, RecheckedTable
 from eval.resume import ROOT, imported_sources
+from tests.support.tiers import few
 
 NEED_INPUTS = ("gpu", "gpu-tuning", "gpu-regions", "peers")
 
@@ -35,7 +36,9 @@ def test_what_a_table_rests_on_exists(name: str) -> None:
     assert set(RESTS_ON[name]) <= imported_sources(RESTS_ON[name]).keys()
 
 
-@pytest.mark.parametrize("name", [name for name in RECHECKED if name != "peers"])
+@pytest.mark.parametrize(
+    "name", few((name for name in RECHECKED if name != "peers"), RECHECKED.keys() - {"joint", "network", "emulation"})
+)
 def test_a_table_has_cells_with_figures_that_are_run_again(name: str) -> None:
     cells = list(RECHECKED[name].cells(RecheckInputs(ROOT, {})))
     assert cells
