@@ -423,6 +423,7 @@ def test_both_directions_of_a_connection_may_change_at_once(behind_a_switch: Mak
     assert median(pauses_s) <= max(each.rtt_s for readings in changed for each in readings)
 
 
+@pytest.mark.long
 def test_two_that_change_places(behind_a_switch: MakeBench) -> None:
     bench = behind_a_switch(20_000_000, 1500, 800)  # for a moment both are in one class: a queue has to hold two windows
     receive_at_most(bench.there, 1 << 19)  # a window leaves in 0.14 s, and the other waits less than `draining.STARVED_S`

@@ -157,6 +157,7 @@ def test_it_does_what_it_is_for(environment: Environment, tmp_path: Path) -> Non
         USES[environment.extra](environment, tmp_path)
 
 
+@pytest.mark.long
 def test_code_of_others_is_checked_against_its_types(environment: Environment, tmp_path: Path) -> None:
     if environment.extra == "gpu":  # the smallest one with both levels
         (tmp_path / "misuse.py").write_text(TYPED)

@@ -68,7 +68,8 @@ def flawed(command: ScheduleCommand, *names: str, iterations: int = 20, **keys: 
     command.search(iterations, program=(str(program), "{name}"), configurations=configurations, **keys)
 
 
-@pytest.mark.parametrize("policy", ["hermes", *long("convergence")])
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["hermes", "convergence"])
 def test_sound_configurations_end_as_if_undisturbed(policy: str) -> None:
     outcome = run(policy, DisturbedSearch(SMALL), PATIENCE_S)
     assert outcome.failures == ()

@@ -143,6 +143,7 @@ def test_a_study_that_is_ended_at_the_controller_ends_here(shared: SharedCluster
     until(lambda: not [pid for pid in of_directory(shared.root / "locks") if pid not in _pids(shared)], "trainers to end")
 
 
+@pytest.mark.long
 def test_what_cannot_be_shared_is_refused(shared: SharedCluster) -> None:
     shared.start_controller("fifo")
     shared.get("gpus")

@@ -119,6 +119,7 @@ def of_quality(config: dict[str, Any]) -> None:
         tune.report({"accuracy": config["quality"] * step / 16})
 
 
+@pytest.mark.long
 def test_the_best_accuracy_wins_where_the_tuner_says_max(cluster: LocalRayCluster, tmp_path: Path) -> None:
     results = Tuner(
         tune.with_resources(of_quality, {"cpu": 1, "gpu": 1}),

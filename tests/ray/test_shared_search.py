@@ -87,6 +87,7 @@ def iterations(results: ray.tune.ResultGrid) -> dict[str, int]:
     return {str(result.config["rate"]): result.metrics["training_iteration"] for result in results}
 
 
+@pytest.mark.long
 def test_an_experiment_ends_at_a_controller_as_it_does_alone(
     cluster: LocalRayCluster, controller: Served, tmp_path: Path
 ) -> None:
