@@ -75,6 +75,11 @@ COMMANDS = {
         "controller",
         "Check a journal, repair it, or compact it: let a snapshot take the place of its events.",
     ),
+    "fabric show": Command(
+        "controller.commands.fabric:show",
+        "controller",
+        "Check the file of a network and print its hosts, switches and cables, or the same file in another form.",
+    ),
     "certs": Command(
         "controller.commands.certificates:certs",
         "identity",

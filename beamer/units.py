@@ -41,6 +41,12 @@ def parse_rate(text: str | int | float, field: str = "rate") -> int:
     return rate
 
 
+def rate_text(rate_bps: int) -> str:
+    """Return a rate as `parse_rate` reads it, in the largest unit of which it is a whole number."""
+    unit = max((unit for unit, scale in _RATE.items() if rate_bps % scale == 0), key=_RATE.__getitem__)
+    return f"{rate_bps // _RATE[unit]}{unit}"
+
+
 def parse_size(text: str | int | float, field: str = "bytes") -> int:
     """Return a size such as `600kB` or `4MiB` in bytes; a bare number is bytes. Raises `InputError`."""
     return _parse(text, _SIZE, field, "a size of at least 0 such as '600kB' or '4MiB', or a whole number of bytes")

@@ -213,9 +213,9 @@ def read_yaml(path: Path, field: str, as_written: Sequence[KeyPath] = ()) -> Any
     return parse_yaml(_read_text(path, field), field, str(path), as_written)
 
 
-def read_mapping(path: Path, field: str, content: str) -> dict[str, Any]:
+def read_mapping(path: Path, field: str, content: str, as_written: Sequence[KeyPath] = ()) -> dict[str, Any]:
     """Return the mapping in a file, as `read_yaml` does; content: what it maps, for the message."""
-    data = read_yaml(path, field)
+    data = read_yaml(path, field, as_written)
     if not isinstance(data, dict):
         raise InputError(field, str(path), f"a mapping {content}")
     return data

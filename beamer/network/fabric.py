@@ -24,6 +24,8 @@ from beamer.validation import input_error
 
 MIN_MTU, MAX_MTU = 576, 9216
 MAX_PLANES = 256  # The shadow address of a path has one byte for its plane.
+PATH_MACS = "02:be:"
+"""How the Ethernet addresses begin that stand for a host on a plane."""
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")  # Addresses are in lower case, as switches report them.
 

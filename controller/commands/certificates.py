@@ -9,8 +9,8 @@ import typer
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
+from beamer.network.fabric_file import read_fabric
 from beamer.studies.model import check_identifier
-from controller.commands.fabric_file import read_fabric
 from controller.identity.authority import AUTHORITY, AUTHORITY_DAYS, Authority, Subject, files_of
 from controller.identity.certificates import CONTROLLER_URI, agent_uri, switch_uri
 

@@ -12,13 +12,13 @@ import typer
 from beamer.errors import InputError, NewerError, PlatformError
 from beamer.network import events as _network_events  # noqa: F401  # Events are read by the names that this import makes known.
 from beamer.network.fabric import Fabric
+from beamer.network.fabric_file import read_fabric
 from beamer.progress import Work, work
 from beamer.studies.events import Event
 from beamer.studies.journal.chain import BEGINNING, ChainLink
 from beamer.studies.journal.location import check_no_secret, sqlite_file
 from beamer.studies.journal.store import Journal
 from beamer.studies.registry import Retention
-from controller.commands.fabric_file import read_fabric
 from controller.journal.replay import parts_of, recover, snapshot
 from controller.limits import Limits, read_limits
 

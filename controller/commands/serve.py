@@ -15,6 +15,7 @@ from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.joint.parts import LIVE, check_live
 from beamer.joint.wrapping import network_aware
 from beamer.network.allocation import Classes, check_pair
+from beamer.network.fabric_file import read_fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, plan_mode
 from beamer.network.policies import network_policy
@@ -22,7 +23,6 @@ from beamer.ports import HTTP_PORT
 from beamer.scenario_options import parse_joint_parts
 from beamer.studies.journal.location import check_no_secret
 from controller.address import listen, parse_address
-from controller.commands.fabric_file import read_fabric
 from controller.http.connections import connections_within, raise_descriptor_limit
 from controller.identity.credentials import check_exposure, read_credentials
 from controller.limits import Limits, read_limits

@@ -36,7 +36,7 @@ from types import MappingProxyType
 
 from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS, codepoint
 from beamer.network.connection import FourTuple
-from beamer.network.fabric import Fabric
+from beamer.network.fabric import PATH_MACS, Fabric
 
 COOKIE_PREFIX = 0xBEA3
 COOKIE_MASK = 0xFFFF << 48
@@ -212,7 +212,7 @@ def match(**fields: int | str) -> Match:
 
 def shadow(plane: int, host: int) -> str:
     """Return the locally administered Ethernet address that stands for a host on a plane."""
-    return f"02:be:{plane:02x}:00:{host >> 8:02x}:{host & 0xFF:02x}"
+    return f"{PATH_MACS}{plane:02x}:00:{host >> 8:02x}:{host & 0xFF:02x}"
 
 
 def static_rules(fabric: Fabric) -> dict[str, frozenset[Rule]]:

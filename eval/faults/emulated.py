@@ -13,7 +13,7 @@ from functools import partial
 from types import MappingProxyType
 
 from beamer.client.controllers import NOT_LEADING
-from controller.commands.fabric_file import read_fabric
+from beamer.network.fabric_file import read_fabric
 from controller.openflow.held_rules import LINGER_S
 from eval.faults import lab
 from eval.faults.base import Fault, FaultOutcome

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from beamer.client.controllers import NOT_LEADING
+from beamer.network.fabric_file import read_fabric
 from beamer.process_stat import process_stat
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION
 from beamer.studies.model import split_key
-from controller.commands.fabric_file import read_fabric
 from eval.faults import emulated, lab
 from eval.faults.base import PATIENCE_S, Fault, FaultOutcome
 from eval.faults.emulated import LIFE_S, PAIRS, TAKES_OVER_S, Effects, marks_of

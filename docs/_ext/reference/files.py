@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel
 
+from beamer.network import fabric_file
 from beamer.schedule import file as search
 from beamer.schedule import local_settings
 from beamer.workloads import joint, scenario
@@ -28,7 +29,12 @@ def page() -> str:
 {_models(search)}
 ## Nodes of the local engine
 
-{_models(local_settings)}"""
+{_models(local_settings)}
+## Networks
+
+`beamer-controller --fabric`, `beamer fabric`, `beamer certs` and `beamer journal` read them.
+
+{_models(fabric_file)}"""
 
 
 def _models(module: object) -> str:

@@ -10,9 +10,9 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
+from beamer.network.fabric_file import read_fabric
 from beamer.sim import simulate
 from beamer.workloads.scenario import build_topology, parse
-from controller.commands.fabric_file import read_fabric
 from tests.support.documented import install, register
 from topologies import dumbbell, fat_tree, leaf_spine, single
 

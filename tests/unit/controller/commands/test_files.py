@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from beamer.errors import InputError
-from controller.commands.fabric_file import read_fabric
+from beamer.network.fabric_file import read_fabric
 from controller.limits import Limits, read_limits
 from topologies import single
 
