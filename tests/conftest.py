@@ -1,7 +1,9 @@
 """What all tests share: a port for a server of their own, who runs what; and the reason to skip what a machine cannot run."""
 
 import gc
+import signal
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +14,11 @@ from topologies.emulation.platform import require
 
 PRIVILEGED = {"netns", "emulation"}
 PROGRAMS = ("packaging", "processes", "ray", "netns", "emulation")  # tiers in which a test may run alone, as in the Makefile
+
+# A shell without job control starts what runs in the background with SIGINT ignored: programs of tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    with suppress(ValueError):  # Another thread imports this.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Real processes: jobs on the local engine, databases, controllers; whatever a test starts is gone when it ends."""
 
-import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,11 +8,6 @@ import pytest
 from beamer.engines.local.supervisor.groups import KINDS
 from tests.processes.site import Site, of_directory, until, works
 from tests.support.postgresql import PostgreSQL, binaries, postgresql
-
-# A shell without job control starts what runs in the background with SIGINT ignored: programs of tests would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    with suppress(ValueError):  # Another thread imports this.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

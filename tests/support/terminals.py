@@ -53,10 +53,11 @@ class Terminal(AbstractContextManager["Terminal"]):
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def ended(self) -> int:
-        """Wait for the end of the command; return its exit code."""
-        while self._take():
+        """Read to the end of the command; return its exit code. Raises `TimeoutExpired` where it does not end in time."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (left_s := deadline - time.monotonic()) > 0 and select.select([self._ours], [], [], left_s)[0] and self._take():
             pass
-        return self.process.wait(PATIENCE_S)
+        return self.process.wait(max(deadline - time.monotonic(), 0.1))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.process.kill()
