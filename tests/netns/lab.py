@@ -19,7 +19,7 @@ from beamer.testing.fabrics import two_spines
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rules import JobRules
 from controller.openflow.terms import Terms
-from tests.support.namespaces import namespace_prefix, remove_abandoned_namespaces
+from tests.support.namespaces import add_namespace, namespace_prefix, remove_abandoned_namespaces
 from tests.support.openflow_switch import FixedTerm, leading_driver
 
 PORT = 16653
@@ -71,7 +71,7 @@ def switches(directory: Path) -> Iterator[Lab]:
     lab = Lab(namespace_prefix(), directory)
     with ExitStack() as stack:
         for of in ("", *(host.name for host in FABRIC.hosts)):
-            subprocess.run(["ip", "netns", "add", lab.prefix + of], check=True)
+            add_namespace(lab.prefix + of)
             stack.callback(subprocess.run, ["ip", "netns", "delete", lab.prefix + of], check=True)
             lab.run("ip", "link", "set", "lo", "up", of=of)
         socket = f"{directory}/db.sock"

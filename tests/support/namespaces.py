@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from topologies.emulation.socket_tables import CHILDREN, ENTRIES
+
 _Result = TypeVar("_Result")
 _CLONE_NEWNET = 0x40000000
 _PATIENCE_S = 20.0
@@ -87,6 +89,12 @@ def remove_abandoned_namespaces() -> None:
             subprocess.run(["ip", "netns", "del", path.name], check=False, capture_output=True)
 
 
+def add_namespace(name: str) -> None:
+    """Make a network namespace with a small table of TCP sockets, as emulated hosts have."""
+    table = f"if [ -e {CHILDREN} ]; then echo {ENTRIES} > {CHILDREN}; fi"
+    subprocess.run(["unshare", "--net", "sh", "-ec", f'{table}; exec ip netns add "$1"', "sh", name], check=True)
+
+
 @contextmanager
 def cabled_namespaces(*names: str) -> Iterator[tuple[Namespace, ...]]:
     """Make a namespace per name and join the first two by a veth pair: interface `data`, addresses 10.77.0.1 and .2."""
@@ -95,7 +103,7 @@ def cabled_namespaces(*names: str) -> Iterator[tuple[Namespace, ...]]:
     spaces = tuple(Namespace(prefix + name) for name in names)
     try:
         for space in spaces:
-            subprocess.run(["ip", "netns", "add", space.name], check=True)
+            add_namespace(space.name)
             space.run("ip", "link", "set", "lo", "up")
         first, second = spaces[:2]
         first.run("ip", "link", "add", "data", "type", "veth", "peer", "name", "data", "netns", second.name)

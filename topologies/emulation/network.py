@@ -14,6 +14,7 @@ from beamer.workloads.scenario import TransportSettings
 from topologies.cabling import DATA_NETWORK
 from topologies.emulation import vswitch
 from topologies.emulation.collectives import largest_window
+from topologies.emulation.socket_tables import give_children_tables
 from topologies.emulation.tools import run
 
 MANAGEMENT_NETWORK = IPv4Network("10.78.0.0/16")
@@ -33,6 +34,7 @@ class EmulatedNetwork:
 
     def start(self) -> None:
         """Make the management bridge, hosts, switches and links; switches forward nothing until a controller installs rules."""
+        give_children_tables()
         run("ip", "link", "set", "lo", "up")
         _sysctl("net.ipv6.conf.all.disable_ipv6", "1")
         _sysctl("net.ipv6.conf.default.disable_ipv6", "1")

@@ -1,0 +1,19 @@
+"""Tables of TCP sockets that are as small as an emulated host needs.
+
+A host agent lists the sockets of its host, for which the kernel walks the whole table of connections. Network namespaces share
+the machine's, which has half a million places on larger ones: a list takes 5 ms of processor, 25 times as long as from a table
+of their own. Of a testbed's machines each has a processor for its agent; here all share those of one.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+ENTRIES = 4096
+CHILDREN = Path("/proc/sys/net/ipv4/tcp_child_ehash_entries")
+"""How many places a table has that a network namespace gets from this one; 0: it has none of its own (Linux 6.1 and newer)."""
+
+
+def give_children_tables() -> None:
+    """Have the namespaces that this one makes from now on have tables of their own, where the kernel can do that."""
+    with suppress(FileNotFoundError):
+        CHILDREN.write_text(str(ENTRIES))
