@@ -18,7 +18,9 @@ from beamer.units import ETHERNET_MTU, parse_rate, rate_text
 from beamer.validation import FileEntry, input_error
 from beamer.yaml_files import read_mapping
 
-_HEX_DIGITS = 16  # Open vSwitch and most others print so many.
+# With 0x, as pairs of digits, or as the 16 digits that Open vSwitch and most others print; 16 decimal digits may be either.
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]{1,16}|(?:[0-9a-fA-F]{2}:){7}[0-9a-fA-F]{2}|(?=0|.*[a-fA-F])[0-9a-fA-F]{16}")
+_DECIMAL = re.compile(r"[1-9](?:[0-9]{0,14}|[0-9]{16,19})")
 _DATAPATH_ID = "'0x10', 16 hexadecimal digits as switches print them ('0000000000000010'), or a decimal number"
 _OF_LINK = re.compile(r"fabric\.links\[(\d+)\](?:\.(\w+))?\Z")
 _CABLE_OF_LINK = {
@@ -31,19 +33,12 @@ _CABLE_OF_LINK = {
 
 
 def parse_datapath_id(text: Any) -> int:
-    """Return a datapath id as people write it. Raises `InputError` for what may be two numbers."""
-    digits = re.fullmatch(r"[0-9a-fA-F]+", text.replace(":", "")) if isinstance(text, str) else None
-    if isinstance(text, str) and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", text):
-        return int(text, 16)
-    if digits is None:
-        raise InputError("dpid", text, _DATAPATH_ID)
-    if ":" in text or (len(text) == _HEX_DIGITS and not re.fullmatch("[1-9][0-9]+", text)):
-        if len(digits[0]) != _HEX_DIGITS:
-            raise InputError("dpid", text, _DATAPATH_ID)
-        return int(digits[0], 16)
-    if not re.fullmatch("[1-9][0-9]*", text) or len(text) == _HEX_DIGITS:  # So long a number may be hexadecimal.
-        raise InputError("dpid", text, _DATAPATH_ID)
-    return int(text)
+    """Return a datapath id as people write it. Raises `InputError`, also for what may be two numbers."""
+    if isinstance(text, str) and _HEXADECIMAL.fullmatch(text):
+        return int(text.replace(":", ""), 16)
+    if isinstance(text, str) and _DECIMAL.fullmatch(text):
+        return int(text)
+    raise InputError("dpid", text, _DATAPATH_ID)
 
 
 def _mac(text: Any) -> Any:
@@ -95,7 +90,7 @@ class WrittenCable(FileEntry):
     ends: tuple[CableEnd, CableEnd]
     """Two, in either order."""
     rate: Rate | None = None
-    """Such as `100gbit`; none: that of the file."""
+    """Such as `25gbit`; none: that of the file."""
 
 
 class FabricFile(FileEntry):
@@ -110,7 +105,7 @@ class FabricFile(FileEntry):
     cables: tuple[WrittenCable, ...]
     """Each once; a host has one."""
     rate: Rate | None = None
-    """Of every cable that has none of its own."""
+    """Such as `100gbit`, of every cable that has none of its own."""
     planes: Number = 1
     """How many paths between two hosts are told apart, at most as many as there are of equal length."""
     mtu: Number = ETHERNET_MTU
