@@ -65,6 +65,7 @@ def test_controller_killed_mid_run(lasting_run: EmulatedRun, lasting: Scenario) 
     _assert_complete(run.finish_studies(150), lasting)
 
 
+@pytest.mark.long
 def test_agents_killed_mid_run(lasting_run: EmulatedRun, lasting: Scenario, tmp_path: Path) -> None:
     run = lasting_run
     switches = next(s.agent for s in lasting.fabric.switches if s.agent)

@@ -104,6 +104,7 @@ def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalR
     assert min(moved.values()) >= 2
 
 
+@pytest.mark.long
 def test_a_trial_runs_where_it_was_granted_gpus(cluster: LocalRayCluster, tmp_path: Path) -> None:
     run(tmp_path, BeamerScheduler("fifo", journal=journal_of(tmp_path)), RATES[:4], iterations=2)
     granted = {
@@ -154,6 +155,7 @@ def test_functions_are_paused_with_their_checkpoints_only(cluster: LocalRayClust
     )
 
 
+@pytest.mark.long
 def test_losers_are_stopped_at_the_rungs(cluster: LocalRayCluster, tmp_path: Path) -> None:
     rungs = (Rung("r0", 6, 2), Rung("r1", 3, 4), Rung("r2", 1, 8))
     results = run(tmp_path, BeamerScheduler("fifo", rungs=rungs, journal=journal_of(tmp_path)), RATES, reuse=True)

@@ -24,6 +24,7 @@ from eval.gpu.report import by_metric, ratio, tally, verdicts, verdicts_of
 from eval.gpu.searches import KINDS, SYNTHETIC, SearchSpace, draw
 from eval.gpu.study import GpuStudyConfig, read, run_one
 from eval.statistics import Interval, Ratio
+from tests.support.tiers import few
 
 HERE = Inputs()
 
@@ -152,7 +153,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CLAIMS)
+@pytest.mark.parametrize("name", few(CLAIMS, {"hermes", "elastic"}))
 def test_a_small_cell_of_every_claim_from_end_to_end(config: GpuStudyConfig, name: str, tmp_path: Path) -> None:
     policies = [
         one for one in config.claims[name]["policies"] if one in ("fifo", "hermes", "elastic", "optimus", "k8s-default")

@@ -148,6 +148,7 @@ def test_live_contenders_know_what_controllers_do() -> None:
     assert [c.assumptions.coflows_known for c in (live, ideal, told)] == [False, None, False]
 
 
+@pytest.mark.long
 def test_no_schedule_is_below_the_bound_and_no_stage_faster_than_alone(small: Study) -> None:
     for cell, figures in small.runs.items():
         for runs in figures.values():
