@@ -210,14 +210,19 @@ def read_yaml(path: Path, field: str, as_written: Sequence[KeyPath] = ()) -> Any
 
     Raises `InputError` about `field`, the option or argument that named it.
     """
-    return parse_yaml(_read_text(path, field), field, str(path), as_written)
+    return parse_yaml(read_text(path, field), field, str(path), as_written)
 
 
-def read_mapping(path: Path, field: str, content: str, as_written: Sequence[KeyPath] = ()) -> dict[str, Any]:
+def read_mapping(path: Path, field: str, content: str) -> dict[str, Any]:
     """Return the mapping in a file, as `read_yaml` does; content: what it maps, for the message."""
-    data = read_yaml(path, field, as_written)
+    return parse_mapping(read_text(path, field), field, str(path), content)
+
+
+def parse_mapping(text: str, field: str, shown: str, content: str, as_written: Sequence[KeyPath] = ()) -> dict[str, Any]:
+    """Return the mapping in a text, as `parse_yaml` does; content: what it maps, for the message."""
+    data = parse_yaml(text, field, shown, as_written)
     if not isinstance(data, dict):
-        raise InputError(field, str(path), f"a mapping {content}")
+        raise InputError(field, shown, f"a mapping {content}")
     return data
 
 
@@ -226,7 +231,7 @@ def read_json(path: Path, field: str) -> Any:
 
     Raises `InputError` about `field`, also for an object that has a key twice.
     """
-    text = _read_text(path, field)
+    text = read_text(path, field)
     try:
         return json.loads(text, object_pairs_hook=_object)
     except ValueError as error:
@@ -247,7 +252,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_text(path: Path, field: str) -> str:
+def read_text(path: Path, field: str) -> str:
+    """Return the text in a file. Raises `InputError` about `field`, the option or argument that named it."""
     try:
         return path.read_text("utf-8")
     except OSError as error:

@@ -38,7 +38,10 @@ def authorization(token: str | None, environment: Mapping[str, str]) -> tuple[tu
 
 @dataclass(frozen=True)
 class ControllerAccess:
-    """How controllers are reached. urls: of each. headers: that prove who asks. ca: the file of their authority, None: any."""
+    """How controllers are reached.
+
+    urls: of each. headers: that prove who asks. ca: the file of their authority, None: those that the system trusts.
+    """
 
     urls: tuple[str, ...]
     headers: tuple[tuple[str, str], ...]

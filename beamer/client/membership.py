@@ -115,7 +115,7 @@ _memberships: "weakref.WeakKeyDictionary[Outbox, dict[str, Membership]]" = weakr
 
 def end_memberships(outbox: Outbox) -> None:
     """Renew those of an outbox no more."""
-    for membership in _memberships.get(outbox, {}).values():
+    for membership in list(_memberships.get(outbox, {}).values()):  # Another thread may join.
         membership.end()
 
 

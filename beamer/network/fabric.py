@@ -162,6 +162,12 @@ class Fabric:
         """Position in `links` by (source, destination)."""
         return {(link.src, link.dst): i for i, link in enumerate(self.links)}
 
+    @property
+    def cables(self) -> list[tuple[Link, Link]]:
+        """Both directions of every cable, the one that comes first in `links` first."""
+        backs = [self.link_index[link.dst, link.src] for link in self.links]
+        return [(link, self.links[back]) for i, (link, back) in enumerate(zip(self.links, backs, strict=True)) if i < back]
+
     @cached_property
     def capacity_bps(self) -> Floats:
         """The rate of every link of `links`, bit/s; not to be written to."""

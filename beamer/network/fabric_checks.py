@@ -25,7 +25,7 @@ def _check_addresses(fabric: Fabric) -> None:
     for i, host in enumerate(fabric.hosts):
         octet = int(host.mac[:2], 16)
         if octet & 1 or not host.mac.strip("0:"):
-            raise InputError(f"fabric.hosts[{i}].mac", host.mac, "the address of one interface, no group's and not zero")
+            raise InputError(f"fabric.hosts[{i}].mac", host.mac, "a unicast MAC address, not zero")
         if host.mac.startswith(PATH_MACS):
             raise InputError(f"fabric.hosts[{i}].mac", host.mac, f"an address outside {PATH_MACS}…, where each names a path")
         ip = IPv4Address(host.ip)
@@ -43,7 +43,9 @@ def _check_interfaces(fabric: Fabric) -> None:
             expected = f"a name that Linux takes, as agent {node.agent} looks for it: at most 15 characters, no space, / or :"
             raise InputError(f"fabric.links[{i}].interface", link.interface, expected)
         if link.interface in taken[node.agent]:
-            raise InputError(f"fabric.links[{i}].interface", link.interface, f"one that agent {node.agent} has not, too")
+            raise InputError(
+                f"fabric.links[{i}].interface", link.interface, f"a name that no other port of agent {node.agent} has"
+            )
         taken[node.agent].add(link.interface)
 
 

@@ -16,12 +16,16 @@ from beamer.network.fabric import Fabric, Host, Link, Number, PortNumber, Switch
 from beamer.network.fabric_checks import check_deployable
 from beamer.units import ETHERNET_MTU, parse_rate, rate_text
 from beamer.validation import FileEntry, input_error
-from beamer.yaml_files import read_mapping
+from beamer.yaml_files import parse_mapping, read_text
 
 # With 0x, as pairs of digits, or as the 16 digits that Open vSwitch and most others print; 16 decimal digits may be either.
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]{1,16}|(?:[0-9a-fA-F]{2}:){7}[0-9a-fA-F]{2}|(?=0|.*[a-fA-F])[0-9a-fA-F]{16}")
 _DECIMAL = re.compile(r"[1-9](?:[0-9]{0,14}|[0-9]{16,19})")
-_DATAPATH_ID = "'0x10', 16 hexadecimal digits as switches print them ('0000000000000010'), or a decimal number"
+_DATAPATH_ID = (
+    "'0x10', 16 hexadecimal digits as switches print them ('0000000000000010'), or a decimal number; "
+    "for 16 decimal digits, which may be either, the form with 0x"
+)
+_CONTENT = "with name, hosts, switches and cables"
 _OF_LINK = re.compile(r"fabric\.links\[(\d+)\](?:\.(\w+))?\Z")
 _CABLE_OF_LINK = {
     "src": "ends[{here}].node",
@@ -68,7 +72,7 @@ class WrittenSwitch(FileEntry):
     name: str
     """As cables name it."""
     dpid: Annotated[int, BeforeValidator(parse_datapath_id), Field(ge=1, lt=2**64)]
-    """Its datapath id, hexadecimal as switches print it (`0x10`, or 16 digits), or decimal."""
+    """Its datapath id, hexadecimal as switches print it (`0x10`, or 16 digits), or decimal; 16 decimal digits need the `0x`."""
     agent: str | None = None
     """The name of the agent that makes its ports' queues; none where the switch honours `set_queue`."""
 
@@ -107,18 +111,18 @@ class FabricFile(FileEntry):
     rate: Rate | None = None
     """Such as `100gbit`, of every cable that has none of its own."""
     planes: Number = 1
-    """How many paths between two hosts are told apart, at most as many as there are of equal length."""
+    """How many paths between two hosts are told apart: usually the number of spines; more than there are repeat."""
     mtu: Number = ETHERNET_MTU
     """Of every link, in bytes without the Ethernet header."""
 
     def fabric(self) -> Fabric:
         """Return the network. Raises `InputError` that names the host, switch or cable."""
         hosts, links = {host.name for host in self.hosts}, list[Link]()
-        nodes = [*hosts, *(switch.name for switch in self.switches)]
+        nodes = hosts | {switch.name for switch in self.switches}
         for i, cable in enumerate(self.cables):
             for k, end in enumerate(cable.ends):
                 if end.node not in nodes:
-                    raise InputError(f"fabric.cables[{i}].ends[{k}].node", end.node, nearest(end.node, nodes))
+                    raise InputError(f"fabric.cables[{i}].ends[{k}].node", end.node, nearest(end.node, sorted(nodes)))
             rate_bps = cable.rate or self.rate
             if rate_bps is None:
                 raise InputError(f"fabric.cables[{i}].rate", None, "a rate such as '100gbit', here or once for the file")
@@ -167,11 +171,9 @@ def people_form(fabric: Fabric) -> dict[str, Any]:
         return {"node": link.src, "interface": link.interface, **port}
 
     cables = []
-    for i, link in enumerate(fabric.links):
-        back = fabric.link_index[link.dst, link.src]
-        if i < back:
-            rate = {} if link.rate_bps == usual_bps else {"rate": rate_text(link.rate_bps)}
-            cables.append({"ends": [end(link), end(fabric.links[back])], **rate})
+    for there, back in fabric.cables:
+        rate = {} if there.rate_bps == usual_bps else {"rate": rate_text(there.rate_bps)}
+        cables.append({"ends": [end(there), end(back)], **rate})
     return {
         "name": fabric.name,
         **({} if usual_bps is None else {"rate": rate_text(usual_bps)}),
@@ -188,13 +190,13 @@ def people_form(fabric: Fabric) -> dict[str, Any]:
 
 def read_fabric(path: Path, field: str = "--fabric") -> Fabric:
     """Read a network that a controller may lead from a JSON or YAML file; field: what named it. Raises `InputError`."""
-    content = "with name, hosts, switches and cables"
-    data = read_mapping(path, field, content)
+    text = read_text(path, field)
+    # 0000000000000010 is no ten below `switches`, nor is 000052540012e999 a number too large for a float.
+    data = parse_mapping(text, field, str(path), _CONTENT, as_written=(("switches",),))
     if "links" in data:
-        fabric = Fabric.from_dict(data)
+        fabric = Fabric.from_dict(parse_mapping(text, field, str(path), _CONTENT))
         check_deployable(fabric)
         return fabric
-    data = read_mapping(path, field, content, as_written=(("switches",),))  # 0000000000000010 is no ten there.
     try:
         fabric = FabricFile.model_validate(data).fabric()
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM of a command that saves its jobs first: two are counted, the third ends the process at once.
+"""SIGINT and SIGTERM of a command that saves its jobs first: two are counted, the third ends the process.
 
 A signal handler of Python runs between two steps of the main thread, which may be in a policy that never returns. The third
 signal is therefore acted upon by a thread of its own, to which the interpreter writes every signal that arrives.
@@ -18,7 +18,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 MAX_SIGNALS = 3
 """The first saves all jobs, the second gives up waiting for them, this one ends the process."""
 LAST_WORDS_S = 5.0
-"""How long the last words may take: what is left running is looked up, and nobody may read what is printed."""
+"""How long the last words may take: what is left is looked up beside a policy that may spin, and nobody may read them."""
 _SWITCH_S = 1e-4  # How long the main thread then runs while another one waits: each file that is looked into costs that again.
 
 

@@ -21,7 +21,7 @@ def show(
 ) -> None:
     """Check the file of a network and print its hosts, switches and cables, or the same file in another form.
 
-    Nothing is asked: whether the network is as its file says is not known by this.
+    It does not contact the network: whether that is as its file says remains to be seen.
     """
     if as_yaml and as_json:
         raise InputError("--json", True, "one form, --yaml or --json")
@@ -37,13 +37,12 @@ def show(
 
 def lines(fabric: Fabric) -> Iterator[str]:
     """Yield what a network is, a line for each host, switch and cable."""
-    cables = [(link, fabric.links[fabric.link_index[link.dst, link.src]]) for link in fabric.links]
-    once = [(a, b) for a, b in cables if fabric.link_index[a.src, a.dst] < fabric.link_index[b.src, b.dst]]
-    counts = f"hosts {len(fabric.hosts)}, switches {len(fabric.switches)}, cables {len(once)}"
+    cables = fabric.cables
+    counts = f"hosts {len(fabric.hosts)}, switches {len(fabric.switches)}, cables {len(cables)}"
     yield f"{fabric.name}: {counts}, planes {fabric.planes}, mtu {fabric.mtu}"
     rows = [("host", host.name, host.ip, host.mac, _agent(host.agent)) for host in fabric.hosts]
     rows += [("switch", switch.name, f"{switch.dpid:016x}", "", _agent(switch.agent)) for switch in fabric.switches]
-    rows += [("cable", _end(fabric, a), _end(fabric, b), "", rate_text(a.rate_bps)) for a, b in once]
+    rows += [("cable", _end(fabric, a), _end(fabric, b), "", rate_text(a.rate_bps)) for a, b in cables]
     for kind in ("host", "switch", "cable"):
         found = [row for row in rows if row[0] == kind]
         widths = [max(map(len, column)) for column in zip(*found, strict=True)]

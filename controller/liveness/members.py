@@ -28,7 +28,7 @@ class Members:
         """Take in that somebody has said this, whether or not it changes anything."""
         if isinstance(event, MemberJoined):
             self._heard_s[event.study, event.member] = now
-        elif self._heard_s and isinstance(event, Progressed | AttemptStarted):  # Otherwise nobody asks for it.
+        elif isinstance(event, Progressed | AttemptStarted):
             self._reported_s[event.trial] = now
 
     def heard_s(self, study: str, member: str) -> float:

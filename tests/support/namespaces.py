@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from topologies.emulation.socket_tables import CHILDREN, ENTRIES
+from topologies.emulation.socket_tables import CHILD_TABLES, TABLE_ENTRIES
 
 _Result = TypeVar("_Result")
 _CLONE_NEWNET = 0x40000000
@@ -91,7 +91,7 @@ def remove_abandoned_namespaces() -> None:
 
 def add_namespace(name: str) -> None:
     """Make a network namespace with a small table of TCP sockets, as emulated hosts have."""
-    table = f"if [ -e {CHILDREN} ]; then echo {ENTRIES} > {CHILDREN}; fi"
+    table = f"if [ -e {CHILD_TABLES} ]; then echo {TABLE_ENTRIES} > {CHILD_TABLES}; fi"
     subprocess.run(["unshare", "--net", "sh", "-ec", f'{table}; exec ip netns add "$1"', "sh", name], check=True)
 
 

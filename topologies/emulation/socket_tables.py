@@ -8,12 +8,13 @@ of their own. Of a testbed's machines each has a processor for its agent; here a
 from contextlib import suppress
 from pathlib import Path
 
-ENTRIES = 4096
-CHILDREN = Path("/proc/sys/net/ipv4/tcp_child_ehash_entries")
-"""How many places a table has that a network namespace gets from this one; 0: it has none of its own (Linux 6.1 and newer)."""
+TABLE_ENTRIES = 4096
+"""Places in an emulated host's table: several times the connections of any, so that few share one."""
+CHILD_TABLES = Path("/proc/sys/net/ipv4/tcp_child_ehash_entries")
+"""The kernel's setting of how many places a table has that a network namespace gets from this one (Linux 6.1 and newer)."""
 
 
 def give_children_tables() -> None:
     """Have the namespaces that this one makes from now on have tables of their own, where the kernel can do that."""
     with suppress(FileNotFoundError):
-        CHILDREN.write_text(str(ENTRIES))
+        CHILD_TABLES.write_text(str(TABLE_ENTRIES))

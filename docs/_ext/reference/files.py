@@ -32,7 +32,7 @@ def page() -> str:
 {_models(local_settings)}
 ## Networks
 
-`beamer-controller --fabric`, `beamer fabric`, `beamer certs` and `beamer journal` read them.
+`beamer-controller --fabric`, `beamer fabric show`, `beamer certs` and `beamer journal` read them.
 
 {_models(fabric_file)}"""
 

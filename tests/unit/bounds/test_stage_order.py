@@ -178,7 +178,7 @@ def optimum(jobs: IteratingJobs) -> float:
     return least((tuple(jobs.release_s.astype(int).tolist()), first))
 
 
-@pytest.mark.parametrize("block", [*long(*range(8))])
+@pytest.mark.parametrize("block", long(*range(8)))
 def test_no_optimum_in_unit_steps_beats_the_bound(block: int) -> None:
     """Unit steps are only some schedules, so that the least of any is between the bound and theirs."""
     rng = np.random.default_rng(block)

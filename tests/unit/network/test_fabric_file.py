@@ -1,6 +1,8 @@
 """The file of a network as people write it, and what of it no controller could lead."""
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from beamer.network.fabric_checks import check_deployable
 from beamer.network.fabric_file import parse_datapath_id, people_form, read_fabric
 from beamer.testing.fabrics import star, two_spines
 from beamer.yaml_files import dump_yaml
+from tests.support.checkout import ROOT
 from topologies import dumbbell, fat_tree, leaf_spine, single
 
 WRITTEN = """
@@ -33,6 +36,26 @@ def read(tmp_path: Path, text: str) -> Fabric:
     path = tmp_path / "fabric.yaml"
     path.write_text(text)
     return read_fabric(path)
+
+
+@pytest.mark.parametrize("dpid", ["000052540012e999", "00005254001210e5"])
+def test_a_datapath_id_is_no_number_of_yaml(tmp_path: Path, dpid: str) -> None:
+    assert read(tmp_path, WRITTEN.replace("0000000000000010", dpid)).switches[0].dpid == int(dpid, 16)
+
+
+def test_the_file_of_the_documentation_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "operate.md").read_text("utf-8")
+    fabric = read(tmp_path, page[page.index("name: rack\n") :].partition("```")[0])
+    assert (fabric.mtu, fabric.planes, fabric.switches[0].dpid, len(fabric.cables)) == (9000, 1, 0x10, 2)
+
+
+def test_a_file_may_be_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as pool:
+        fabric = pool.submit(read_fabric, path)
+        path.write_text(WRITTEN)
+        assert fabric.result(10).name == "rack"
 
 
 def test_a_file_has_each_cable_once(tmp_path: Path) -> None:
@@ -72,6 +95,7 @@ def test_every_network_survives_either_form(tmp_path: Path, fabric: Fabric) -> N
         ("00:00:00:00:00:00:00:10", 16),
         ("00000000000000aF", 0xAF),
         ("0000525400a1b2c3", 0x525400A1B2C3),
+        ("000052540012e999", 0x52540012E999),
         ("16", 16),
         ("90520735306435", 90520735306435),
     ],
@@ -107,10 +131,10 @@ def test_a_datapath_id_that_may_be_two_numbers_is_refused(text: object) -> None:
         (
             "interface: swp2",
             "interface: swp1",
-            r"cables\[1\]\.ends\[0\]\.interface: got 'swp1', expected one that agent l1-agent",
+            r"cables\[1\]\.ends\[0\]\.interface: got 'swp1', expected a name that no other port of agent l1",
         ),
         ("swp2", 16 * "p", r"fabric\.cables\[1\]\.ends\[0\]\.interface: got 'p{16}', expected a name that Linux takes"),
-        ("52:54:00:aa:00:02", "ff:ff:ff:ff:ff:ff", r"fabric\.hosts\[1\]\.mac: got 'ff:.*', expected the address of one"),
+        ("52:54:00:aa:00:02", "ff:ff:ff:ff:ff:ff", r"fabric\.hosts\[1\]\.mac: got 'ff:.*', expected a unicast MAC"),
         ("interface: swp1, ", "", r"fabric\.cables\[0\]\.ends\[1\]\.interface: got None, expected a value"),
         ("cables:", "cable:", r"fabric\.cable: got .*did you mean 'cables'"),
     ],
@@ -124,9 +148,9 @@ def test_what_is_wrong_with_a_file_is_named_by_its_cable(tmp_path: Path, before:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("mac", "ff:ff:ff:ff:ff:ff", r"fabric\.hosts\[0\]\.mac: .* no group's and not zero"),
-        ("mac", "01:00:5e:00:00:01", r"fabric\.hosts\[0\]\.mac: .* no group's and not zero"),
-        ("mac", "00:00:00:00:00:00", r"fabric\.hosts\[0\]\.mac: .* no group's and not zero"),
+        ("mac", "ff:ff:ff:ff:ff:ff", r"fabric\.hosts\[0\]\.mac: .* a unicast MAC address, not zero"),
+        ("mac", "01:00:5e:00:00:01", r"fabric\.hosts\[0\]\.mac: .* a unicast MAC address, not zero"),
+        ("mac", "00:00:00:00:00:00", r"fabric\.hosts\[0\]\.mac: .* a unicast MAC address, not zero"),
         ("mac", "02:be:00:00:00:01", r"fabric\.hosts\[0\]\.mac: .* outside 02:be:…, where each names a path"),
         ("ip", "224.0.0.1", r"fabric\.hosts\[0\]\.ip: .* one interface that others reach"),
         ("ip", "127.0.0.2", r"fabric\.hosts\[0\]\.ip: .* one interface that others reach"),

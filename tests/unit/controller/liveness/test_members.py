@@ -139,3 +139,12 @@ def test_one_that_comes_back_is_a_member_again_and_its_study_active() -> None:
     study = made.tracker.studies["s"]
     assert (study.status, study.trials["t"].status, [*study.members]) == (StudyStatus.ACTIVE, TrialStatus.RUNNING, ["m"])
     assert [event for event in made.wait(10.0) if isinstance(event, FellSilent)] == []
+
+
+def test_after_a_restart_reports_of_trials_count_before_any_member_has_renewed() -> None:
+    made = scene()
+    made.members = Members(made.now)
+    assert made.wait(20.0) == []
+    made.say(Progressed(made.now, "s/t", 3))
+    assert made.wait(15.0) == []
+    assert kinds(made.wait(20.0))[:2] == [("MemberLeft", None), ("FellSilent", "t")]
