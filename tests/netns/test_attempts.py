@@ -166,7 +166,6 @@ for _ in range(10_000):
 """
 
 
-@pytest.mark.long
 def test_a_process_that_has_a_dead_trainers_id_is_not_marked(cluster: Cluster) -> None:
     cluster.start(*SHORT_GRACE)
     trial = cluster.trial("s/t", leased=False)
@@ -193,7 +192,6 @@ CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 WITH_SHELL = (*CONTAINER, "sh", "-c", '"$@"; true', "sh")  # the container's first process is not the trainer
 
 
-@pytest.mark.long
 def test_containers_that_name_their_own_process_ids_get_nobody_marked(cluster: Cluster, cgroup: Path) -> None:
     cluster.start(*SHORT_GRACE)
     into_cgroup = ("sh", "-c", f'echo 0 > {cgroup}/cgroup.procs && exec "$@"', "sh")
@@ -241,7 +239,6 @@ def test_a_stopped_trial_falls_silent_and_has_its_class_again_with_its_next_step
     assert [attempt["name"] for attempt in known["attempts"]] == ["first"]
 
 
-@pytest.mark.long
 def test_a_promoted_trial_is_marked_without_a_gap(cluster: Cluster) -> None:
     cluster.start()
     keys = ("s/a", "s/b")

@@ -1,5 +1,6 @@
 """A served controller with a search, for the commands that show what a controller knows."""
 
+import time
 from typing import Any
 
 from tests.support import plain_http
@@ -46,3 +47,7 @@ def register(controller: Served) -> None:
     put(controller, "/v1/studies/over", {"run": "past"})
     put(controller, "/v1/studies/over/end")
     assert controller.until(lambda runtime: len(runtime.plan.jobs) == 2)
+    deadline = time.monotonic() + PATIENCE_S
+    while get(controller, f"{STUDY}/trials/a")["decision"]["remaining_steps"] != 15:  # A decision may precede the report.
+        assert time.monotonic() < deadline, "no decision follows the report"
+        time.sleep(0.02)

@@ -1,8 +1,8 @@
 """Tables of TCP sockets that are as small as an emulated host needs.
 
 A host agent lists the sockets of its host, for which the kernel walks the whole table of connections. Network namespaces share
-the machine's, which has half a million places on larger ones: a list takes 5 ms of processor, 25 times as long as from a table
-of their own. Of a testbed's machines each has a processor for its agent; here all share those of one.
+the machine's: where that has 262 144 places, a list takes 4.7 ms of processor, and 0.2 ms from a table of their own.
+A testbed's machines have a processor each; here all agents share those of one.
 """
 
 from contextlib import suppress
