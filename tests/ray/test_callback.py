@@ -109,8 +109,8 @@ def targets(trial: dict[str, Any], stage: bool) -> list[Any]:
 
 
 def test_asha(cluster: LocalRayCluster, controller: Served, tmp_path: Path) -> None:
-    # The best rate comes first, so that others are stopped.
-    results = run(tmp_path, controller, ASHAScheduler(max_t=8, reduction_factor=2), (0.4, 0.3, 0.02, 0.01))
+    config = {"first": (0.4, str(tmp_path / "first"))}
+    results = run(tmp_path, controller, ASHAScheduler(max_t=8, reduction_factor=2), (0.4, 0.3, 0.02, 0.01), config=config)
     study = known(controller)
     assert (study["barriers"], [rung["step"] for rung in study["rungs"]]) == (False, [1, 2, 4, 8])
     assert by_name(study, "done") == iterations(results)
@@ -130,7 +130,8 @@ def test_asha_with_a_function_whose_last_result_comes_twice(
     cluster: LocalRayCluster, controller: Served, tmp_path: Path
 ) -> None:
     scheduler = ASHAScheduler(max_t=8, reduction_factor=2)
-    results = run(tmp_path, controller, scheduler, (0.4, 0.3, 0.01), config={"steps": 6}, trainable=descend)
+    config = {"steps": 6, "first": (0.4, str(tmp_path / "first"))}
+    results = run(tmp_path, controller, scheduler, (0.4, 0.3, 0.01), config=config, trainable=descend)
     study = known(controller, finished_at=6)
     assert by_name(study, "done") == iterations(results)
     for trial in study["trials"]:
