@@ -29,6 +29,7 @@ from controller.journal.compaction import Compaction
 from controller.journal.replay import Recovered
 from controller.limited_log import LINES_AN_HOUR
 from controller.liveness.watch import Watch
+from controller.network.condition import NetworkCondition
 from controller.network.delivery import Delivery, Switches
 from controller.network.estimates import Estimates
 from controller.network.installation import Installation
@@ -36,7 +37,7 @@ from controller.network.planning import COALESCE_S, Planner, plan_in_force
 from controller.network.quarantine import Quarantine
 from controller.network.targets import TargetBuilder
 from controller.network.unmatched import UnmatchedBytes
-from controller.openflow.reports import PairCount
+from controller.openflow.reports import NetworkSeen, PairCount
 from controller.ownership import Ownership
 from controller.settings import ControllerSettings
 
@@ -76,7 +77,8 @@ class Runtime:
         plan, generation = plan_in_force(last, settings.queues), last.generation if last else 1
         targets = at_once(builder.build(self.tracker.running, self.network.seen, plan, self.network.sender_bps))
         self.installation = Installation((s.name for s in self.fabric.switches), builder.ports, generation)
-        self._delivery = Delivery(self.installation, targets, self.agents, switches, batches, clock)
+        self.condition = NetworkCondition(self.fabric)
+        self._delivery = Delivery(self.installation, targets, self.agents, switches, batches, clock, self._network_seen)
         self._planner = Planner(settings, recovered, builder, self._delivery, self.record, clock)
         self.gpu: GpuLevel | None = None
         if settings.gpu_policy is not None:
@@ -203,6 +205,12 @@ class Runtime:
         """Take in that an agent is gone; it keeps what it has applied until that expires."""
         self.installation.agent_lost(agent)
         self.watch.agent_lost(agent)
+
+    def _network_seen(self, seen: NetworkSeen) -> None:
+        """Take in what switches show of the network: dead cables change paths, and who shares a link with whom."""
+        if self.condition.take_in(seen):
+            self.network.route(self.fabric.next_hops.around(seen.dead))
+            self._planner.decide(COALESCE_S)
 
     def _standing(self, event: Event) -> object:
         """Return what decides whether the trial that an event reports on is ordered, and with what it waits."""

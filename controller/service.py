@@ -114,7 +114,7 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
     """
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     settings = service.settings
-    driver = SwitchDriver(settings.fabric, *service.switch_address, tls=service.credentials.switches)
+    driver = SwitchDriver(settings.fabric, *service.switch_address, tls=service.credentials.switches, watches=True)
     await driver.start()  # Switches are then connected, and wait, when the journal has been read.
     try:
         # This comes before leading: another controller, whose kernels are compiled, would be kept from it.

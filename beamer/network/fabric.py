@@ -1,24 +1,23 @@
 """The network: hosts, switches, directed links with capacities, and the paths between hosts.
 
-Several shortest paths between two hosts are distinguished by a *plane*: plane `p` takes the `p`-th equal-cost next hop at every
-node (modulo their number), so a pair of hosts and a plane name exactly one path. Simulator, policies, controller and the
-byte accounting all ask `Fabric.path`.
+Several shortest paths between two hosts are distinguished by a *plane* (`beamer.network.next_hops`), so a pair of hosts and a
+plane name exactly one path. Simulator, policies, controller and the byte accounting all ask `Fabric.path`.
 """
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from ipaddress import IPv4Address
 from typing import Annotated, Any
 
-import networkx as nx
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
 from beamer.errors import InputError, nearest
 from beamer.network.arrays import Floats
+from beamer.network.next_hops import NextHops
 from beamer.units import ETHERNET_MTU, whole
 from beamer.validation import input_error
 
@@ -186,74 +185,53 @@ class Fabric:
         return {link.src: i for i, link in enumerate(self.links) if link.src in self.host}
 
     @cached_property
-    def _graph(self) -> "nx.DiGraph[str]":
-        graph: nx.DiGraph[str] = nx.DiGraph()
-        graph.add_edges_from((link.src, link.dst) for link in self.links)
-        return graph
-
-    @cached_property
-    def _next_hops(self) -> dict[str, dict[str, tuple[str, ...]]]:
-        """Per destination host: every node's neighbours on a shortest path to it, sorted."""
-        table: dict[str, dict[str, tuple[str, ...]]] = {}
-        backwards = self._graph.reverse(copy=False)
-        for host in self.hosts:
-            distance = nx.single_source_shortest_path_length(backwards, host.name)
-            table[host.name] = {
-                node: tuple(
-                    sorted(
-                        n
-                        for n in self._graph.successors(node)
-                        if distance.get(n, node) == d - 1 and self._transits(n, host.name)
-                    )
-                )
-                for node, d in distance.items()
-                if d > 0
-            }
-        return table
+    def next_hops(self) -> NextHops:
+        """Where every node sends what is for a host."""
+        return NextHops(((link.src, link.dst) for link in self.links), self.host)
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str, int], tuple[int, ...]]:
         return {}  # The dictionary is a cache.
 
-    def _transits(self, node: str, destination: str) -> bool:
-        return node == destination or node not in self.host
+    def next_hop(self, node: str, destination: str, plane: int, hops: NextHops | None = None) -> str:
+        """Return the neighbour that `node` forwards to for host `destination` on `plane`. Raises `InputError` if none.
 
-    def next_hop(self, node: str, destination: str, plane: int) -> str:
-        """Return the neighbour that `node` forwards to for host `destination` on `plane`. Raises `InputError` if none."""
-        choices = self._next_hops[self._known(destination)].get(node, ())
-        if not choices:
+        hops: None: those without dead cables.
+        """
+        found = (hops or self.next_hops).of(node, self._known(destination), plane)
+        if found is None:
             raise InputError("fabric.path", f"{node} to {destination}", "connected nodes")
-        return choices[plane % len(choices)]
+        return found
 
     def plane_of(self, seq: int) -> int:
         """Return the plane that the `seq`-th registered job, from 1, is given: planes take turns."""
         return (seq - 1) % self.planes
 
-    def path(self, src: str, dst: str, plane: int = 0) -> tuple[int, ...]:
-        """Return the path from host `src` to host `dst` as positions in `links`; empty on one host."""
+    def path(self, src: str, dst: str, plane: int = 0, hops: NextHops | None = None) -> tuple[int, ...]:
+        """Return the path from host `src` to host `dst` as positions in `links`; empty on one host.
+
+        hops: None: those without dead cables. Raises `InputError` where no path leads there.
+        """
+        if hops is not None:
+            return self._path(src, dst, plane % self.planes, hops)
         key = (src, dst, plane % self.planes)
         if key not in self._paths:
-            hops: list[int] = []
-            node = self._known(src)
-            while node != self._known(dst):
-                onward = self.next_hop(node, dst, plane % self.planes)
-                hops.append(self.link_index[node, onward])
-                node = onward
-            self._paths[key] = tuple(hops)
+            self._paths[key] = self._path(*key, self.next_hops)
         return self._paths[key]
+
+    def _path(self, src: str, dst: str, plane: int, hops: NextHops) -> tuple[int, ...]:
+        links: list[int] = []
+        node = self._known(src)
+        while node != self._known(dst):
+            onward = self.next_hop(node, dst, plane, hops)
+            links.append(self.link_index[node, onward])
+            node = onward
+        return tuple(links)
 
     def _known(self, host: str) -> str:
         if host not in self.host:
             raise InputError("host", host, nearest(host, self.host))
         return host
-
-    def without(self, cables: Collection[tuple[str, str]]) -> "Fabric":
-        """Return what is left when these cables, named by their ends in either order, are dead.
-
-        Raises `InputError` where a host is cut off.
-        """
-        gone = {ends for a, b in cables for ends in ((a, b), (b, a))}
-        return replace(self, links=tuple(link for link in self.links if (link.src, link.dst) not in gone))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fabric as plain data for a JSON or YAML file."""

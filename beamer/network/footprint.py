@@ -12,10 +12,12 @@ from itertools import accumulate, repeat
 
 import numpy as np
 
+from beamer.errors import InputError
 from beamer.network.arrays import Floats, Ints
 from beamer.network.collectives import Exchange, exchanges
 from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
+from beamer.network.next_hops import NextHops
 from beamer.studies.model import Worker
 from beamer.units import frame_bytes
 
@@ -127,6 +129,7 @@ class Footprints:
     """
 
     fabric: Fabric
+    hops: NextHops | None = None
     _known: OrderedDict[tuple[tuple[Worker, ...], int, str, int], Footprint] = field(
         default_factory=OrderedDict, compare=False, repr=False
     )
@@ -147,11 +150,18 @@ class Footprints:
             self._found.move_to_end(key)
         return found[1]
 
+    def _path(self, src: str, dst: str, plane: int) -> tuple[int, ...]:
+        """Return a path; where none is left, the one that there was."""
+        try:
+            return self.fabric.path(src, dst, plane, self.hops)
+        except InputError:
+            return self.fabric.path(src, dst, plane)
+
     def _of_alike(self, spec: JobSpec, plane: int) -> Footprint:
         key = (spec.workers, spec.sync_bytes, spec.collective, plane)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = _footprint(spec, self.fabric, plane)
+            found = self._known[key] = _footprint(spec, self.fabric, partial(self._path, plane=plane))
             if len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
         else:
@@ -159,13 +169,13 @@ class Footprints:
         return found
 
 
-def _footprint(spec: JobSpec, fabric: Fabric, plane: int) -> Footprint:
+def _footprint(spec: JobSpec, fabric: Fabric, path: PathOf) -> Footprint:
     total: dict[int, float] = {}
     gamma_s = 0.0
     sender_bps: dict[str, float] = {}
     bits: list[float] = []
     receivers: set[str] = set()
-    for use in _phase_uses(spec, partial(fabric.path, plane=plane)):
+    for use in _phase_uses(spec, path):
         load = use.loads(partial(_seconds, fabric))
         alone_s = max(load.values(), default=0.0)
         gamma_s += alone_s

@@ -19,6 +19,7 @@ from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.network.forecasts import Forecast, Forecasts, ForecastsState, no_forecast
 from beamer.network.job import JobSpec, job_spec
+from beamer.network.next_hops import NextHops
 from beamer.network.observed_connections import ObservedConnections, by_job
 from beamer.network.plan import check_queues
 from beamer.network.remaining_work import later_rungs, remaining_steps, waiting_stage
@@ -86,6 +87,11 @@ class NetworkLedger(Ledger):
     def decision(self) -> Planned | None:
         """The latest decision, None before the first."""
         return self._decision
+
+    def route(self, hops: NextHops) -> None:
+        """Have flows take other paths from now on."""
+        self.footprints = Footprints(self.fabric, hops)
+        self._kept = KeptStudies()
 
     def check(self, event: Event, tracker: Tracker) -> bool | None:
         """Check what attempts need of the fabric, what agents see, and decisions."""

@@ -306,9 +306,9 @@ def _check_paths(fabric: Fabric, studies: Sequence[StudyPlan], failures: Sequenc
     for i, failure in enumerate(failures):
         cables = dead(failures, failure.at_s)
         try:
-            left = fabric.without(cables)
+            hops = fabric.next_hops.around(cables)
             for src, dst in sorted(pairs):
-                left.path(src, dst)
+                fabric.path(src, dst, 0, hops)
         except InputError as error:
             link = "-".join(failure.ends)
             raise InputError(f"failures[{i}].link", link, f"one whose loss leaves every job a path ({error})") from error

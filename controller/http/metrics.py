@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from beamer.measures import quantile
+from beamer.network.observed_fabric import KINDS
 from controller.runtime import Runtime
 
 
@@ -52,6 +53,14 @@ class RuntimeCollector(Collector):
             if (milliseconds := quantile(installation.plan_ms, share)) is not None:
                 latency.add_metric([str(share)], milliseconds / 1000)
         yield latency
+        condition = self._runtime.condition
+        wrong = GaugeMetricFamily("beamer_network_mismatches", "Ports that are not as the network's file says", labels=["kind"])
+        of_kind = Counter(one.kind for one in condition.seen.mismatches)
+        for kind in KINDS:
+            wrong.add_metric([kind], of_kind[kind])
+        yield wrong
+        cut_off = len(condition.cut_off)
+        yield GaugeMetricFamily("beamer_hosts_cut_off", "Hosts that no path leads to from most others", value=cut_off)
 
     def _left_out(self) -> Iterator[Metric]:
         labels = ["agent", "message", "part"]

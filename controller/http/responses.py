@@ -99,7 +99,7 @@ def plan_response(runtime: Runtime) -> dict[str, Any]:
         "jobs": Entries((key, {"class": job.klass, "cap_bps": job.cap_bps}) for key, job in runtime.plan.jobs.items()),
         "quarantined": dict(runtime.quarantine.reasons),
         "installed": {"switches": dict(installation.switches), "agents": dict(installation.agents)},
-        "installed_everywhere": installation.everywhere,
+        "installed_everywhere": installation.everywhere and runtime.condition.fits,
         "connected": {"switches": installation.connected_switches, "agents": sorted(runtime.agents.connected)},
         "owned_by_agents": owned,
     }
@@ -137,7 +137,10 @@ def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str,
 
 
 def health_response(runtime: Runtime) -> dict[str, Any]:
-    """Return whether the journal takes events, and whether everything that the fabric names is connected and up to date."""
+    """Return whether the journal takes events, and whether everything that the fabric names is connected and up to date.
+
+    network: in what it differs from its file.
+    """
     installation, journal = runtime.installation, runtime.batches
     return {
         "status": "ok" if journal.failure is None else "read-only",
@@ -146,7 +149,12 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
             "waiting": journal.waiting,
             "term": journal.term,
         },
-        "installed_everywhere": installation.everywhere,
+        "installed_everywhere": installation.everywhere and runtime.condition.fits,
+        "network": {
+            "mismatches": [one.text for one in runtime.condition.seen.mismatches],
+            "dead_cables": [list(ends) for ends in sorted(runtime.condition.seen.dead)],
+            "cut_off": list(runtime.condition.cut_off),
+        },
         "switches": {"expected": len(installation.switches), "installed": sum(g > 0 for g in installation.switches.values())},
         "agents": {"expected": len(installation.agents), "connected": len(runtime.agents.connected)},
     }

@@ -19,7 +19,7 @@ from controller.event_loop.wake_timer import WakeTimer
 from controller.limited_log import LINES_AN_HOUR, LimitedLog
 from controller.network.installation import Installation
 from controller.network.targets import Targets
-from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.reports import NetworkSeen, PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.openflow.terms import Terms
 
@@ -59,7 +59,7 @@ class Delivery:
     """Deliver generations to switches and agents, and know which is in force where.
 
     installation: keeps what is acknowledged. targets: in force at its generation. batches: write the journal. clock: Unix
-    seconds.
+    seconds. on_network: called with what switches show of the network, whenever that changes.
     """
 
     def __init__(
@@ -70,7 +70,9 @@ class Delivery:
         switches: Switches,
         batches: Batches,
         clock: Callable[[], float],
+        on_network: Callable[[NetworkSeen], None] = lambda seen: None,
     ) -> None:
+        self._on_network = on_network
         self.installation = installation
         self.targets = targets
         self._agents = agents
@@ -139,6 +141,8 @@ class Delivery:
 
     def _on_switch_event(self, event: SwitchEvent) -> None:
         match event:
+            case NetworkSeen():
+                self._on_network(event)
             case SwitchInstalled():
                 self.installation.switch_installed(event.switch, event.generation, self._clock())
             case SwitchLost():

@@ -18,7 +18,7 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.event_loop.time_slices import TimeSlices
 from controller.openflow import wire
-from controller.openflow.frames import HEADER, FrameError, FrameHeader, hello_versions, part_kind, readable
+from controller.openflow.frames import HEADER, FrameError, FrameHeader, hello_versions, packet_in, part_kind, readable
 
 HANDSHAKE_S = 10.0
 ECHO_S = 3.0  # An echo request is sent after so much silence.
@@ -81,6 +81,7 @@ ANSWERS: Mapping[type, type] = {
     parser.OFPRoleRequest: parser.OFPRoleReply,
     parser.OFPFlowStatsRequest: wire.RulesPart,
     parser.OFPMeterConfigStatsRequest: parser.OFPMeterConfigStatsReply,
+    parser.OFPPortDescStatsRequest: parser.OFPPortDescStatsReply,
 }
 """The requests that are made, each with what answers it."""
 
@@ -294,6 +295,8 @@ class Channel:
             if (checked := readable(frame, self._rules.known)) is None:
                 return None
             head = FrameHeader.of(checked)
+            if head.kind == ofp.OFPT_PACKET_IN:
+                return packet_in(checked)
             if part_kind(checked) == ofp.OFPMP_FLOW:
                 return self._reader_of(head.xid).read(head.xid, checked)
             return parser.msg_parser(self.datapath, head.version, head.kind, head.length, head.xid, checked)

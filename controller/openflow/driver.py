@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -10,6 +10,7 @@ import structlog
 from beamer.errors import InputError, PlatformError, first_of
 from beamer.log_limit import VariedLogLimit
 from beamer.network.fabric import Fabric
+from beamer.network.observed_fabric import dead_cables, mismatches
 from controller.event_loop.time_slices import TimeSlices
 from controller.identity.certificates import require_mutual, switch_of
 from controller.limited_log import LimitedLog
@@ -23,10 +24,12 @@ from controller.openflow.channel import (
     RefusedError,
 )
 from controller.openflow.contention import Contention
-from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchLost
+from controller.openflow.detours import Detours
+from controller.openflow.reports import NetworkSeen, PairCount, SwitchConnected, SwitchEvent, SwitchLost
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot, static_rules
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
+from controller.openflow.survey import Survey
 from controller.openflow.terms import Terms
 
 UNSERVED = 32  # So many connections beyond the fabric's own may have an unknown peer: few, as each may hold 128 kB unread.
@@ -47,6 +50,7 @@ class SwitchDriver:
 
     host, port: where switches connect; port 0 takes a free one, see `address`. tls: how switches connect, in plain text if
     there is none; it has to ask for certificates. serve_again_s: least time between the beginnings of two sessions of a switch.
+    watches: whether it looks where cables lead, reports what differs from the fabric, and leads packets around dead cables.
     Raises `InputError` if `tls` lets anybody in.
 
     Before `lead` this controller follows another one. It keeps switches connected and as they are, so that none has to connect
@@ -63,6 +67,7 @@ class SwitchDriver:
         *,
         tls: ssl.SSLContext | None = None,
         serve_again_s: float = SERVE_AGAIN_S,
+        watches: bool = False,
     ) -> None:
         if tls is not None:
             require_mutual(tls)
@@ -90,6 +95,10 @@ class SwitchDriver:
         self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._rules.items()}
         self._limited = LimitedLog()
         self._endings = VariedLogLimit(MAX_LOGGED, LOG_AGAIN_S)
+        self._survey = Survey(fabric, self._turns, self._look) if watches else None
+        self._seen = NetworkSeen()
+        self._detours = Detours(fabric, self._turns, self._replace)
+        self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
 
     @property
@@ -116,6 +125,9 @@ class SwitchDriver:
             await self._listen()
         if self._lead is not None:
             self._leading.set()
+            if self._survey is not None and not self._tasks:
+                loop = asyncio.get_running_loop()
+                self._tasks = [loop.create_task(self._survey.run()), loop.create_task(self._detours.run())]
 
     async def _listen(self) -> None:
         host, port = self._listen_on
@@ -131,7 +143,8 @@ class SwitchDriver:
         if self._server is not None:
             self._server.close()
             self._server = None
-        tasks = self._connections | ({self._working} if self._working else set())
+        tasks = self._connections | ({self._working} if self._working else set()) | {*self._tasks}
+        self._tasks = []
         for task in tasks:
             task.cancel()
         if tasks:
@@ -168,6 +181,27 @@ class SwitchDriver:
                         session.set_target(self._targets[name], change[name])
         finally:
             self._working = None
+
+    def _look(self) -> None:
+        """Report what is known of the network, if that is something else than before, and lead packets accordingly."""
+        assert self._survey is not None
+        assert self._lead is not None
+        found = mismatches(self._fabric, self._survey.observation())
+        seen = NetworkSeen(found, dead_cables(self._fabric, found))
+        if seen != self._seen:
+            self._seen = seen
+            self._detours.avoid(seen.dead)
+            self._lead[0](seen)
+
+    def _replace(self, rules: Mapping[str, Mapping[Slot, Rule]]) -> list[asyncio.Future[None]]:
+        """Replace rules that no plan changes, by switch; return what is done once the connected switches have them."""
+        reached = []
+        for name, changed in rules.items():
+            self._rules[name].update(changed)
+            if (session := self._sessions.get(name)) and name in self._targets:
+                session.set_target(self._targets[name], changed)
+                reached.append(session.at_target())
+        return reached
 
     async def counters(self) -> tuple[PairCount, ...]:
         """Return what each host pair has sent in each class; of a switch that does not answer, only what is final."""
@@ -280,7 +314,9 @@ class SwitchDriver:
         assert self._lead is not None
         on_event, terms = self._lead
         outdo = partial(self._outdo, name, terms)
-        session = SwitchSession(name, channel, self._final[name], on_event, terms.term, outdo, self._turns, self._limited)
+        session = SwitchSession(
+            name, channel, self._final[name], on_event, terms.term, outdo, self._turns, self._limited, self._survey
+        )
         self._sessions[name] = session
         if name in self._targets:
             session.set_target(self._targets[name], ())
@@ -289,6 +325,8 @@ class SwitchDriver:
             await session.run()
         finally:
             on_event(SwitchLost(name))
+            if self._survey is not None:
+                self._survey.left(name)
 
     async def _outdo(self, switch: str, terms: Terms, seen: int) -> int:
         """Return a later term than one that a switch has obeyed. Raises `RefusedError` if this controller leads no more."""

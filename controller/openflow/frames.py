@@ -7,8 +7,11 @@ dropped unparsed. A hello is read here alone, as os-ken does not step over an el
     hello                (elements)                         the versions that the peer speaks
     features reply, error, echo request and reply, barrier reply, role reply
     flow removed         of a rule of Beamer's: match of fields
+    port status
+    packet in            by a rule of Beamer's: match of fields, read here alone, as a switch may match by what it likes
     multipart reply      flow entries: match of fields, instructions of actions, of which some hold a field
                          meter configurations of bands
+                         descriptions of ports
 """
 
 import struct
@@ -32,6 +35,10 @@ _MULTIPART = ofp.OFP_MULTIPART_REPLY_SIZE
 _FLOW_STATS = ofp.OFP_FLOW_STATS_0_SIZE
 _DURATION, _COUNTS = slice(4, 12), slice(32, 48)  # Places in a flow entry (OpenFlow 1.3.5, 7.3.5.2).
 _FLOW_REMOVED = HEADER + 40  # So many bytes precede the match.
+_PACKET_IN = HEADER + 16  # So many bytes precede the match.
+_PACKET_IN_COOKIE = HEADER + 8
+_PORT = ofp.OFP_PORT_SIZE
+_IN_PORT = 0x80000004  # the header of the match field of the port by which a packet has entered
 _OXM_HEADER = 4
 _BASIC_CLASS = 0x8000  # The fields of the standard have this class: a rule of Beamer's has no other.
 
@@ -82,6 +89,31 @@ class FrameHeader:
         if found.length < HEADER:
             raise FrameError(f"a frame of {found.length} bytes, expected at least {HEADER}")
         return found
+
+
+@dataclass(frozen=True)
+class PacketIn:
+    """A packet that a rule of Beamer's hands to the controller. port: by which it entered the switch."""
+
+    xid: int
+    port: int
+    frame: bytes
+
+
+def packet_in(frame: bytes) -> PacketIn | None:
+    """Return what a checked frame hands over, None if it is of another type, or no port is named."""
+    head = FrameHeader.of(frame)
+    if head.kind != ofp.OFPT_PACKET_IN:
+        return None
+    (length,) = _LENGTH.unpack_from(frame, _PACKET_IN + 2)
+    at, end = _PACKET_IN + 4, _PACKET_IN + length
+    data = frame[end + -length % _ALIGNED + 2 :]
+    while at < end:
+        (field,) = _WORD.unpack_from(frame, at)
+        if field == _IN_PORT:
+            return PacketIn(head.xid, int(_WORD.unpack_from(frame, at + _OXM_HEADER)[0]), data)
+        at += _OXM_HEADER + (field & 0xFF)
+    return None
 
 
 def hello_versions(frame: bytes) -> frozenset[int]:
@@ -173,6 +205,23 @@ def _flow_removed(frame: bytearray, _: Container[bytes]) -> bool:
     return True
 
 
+def _packet_in(frame: bytearray, _: Container[bytes]) -> bool:
+    _at_least(frame, _PACKET_IN + 8, "a packet in")
+    if _COOKIE.unpack_from(frame, _PACKET_IN_COOKIE)[0] & COOKIE_MASK != COOKIE_PREFIX << 48:
+        return False
+    end = _end(frame, _PACKET_IN, len(frame), 4, "a match")
+    at = _PACKET_IN + 4
+    while at < end:
+        if end - at < _OXM_HEADER or (field := _WORD.unpack_from(frame, at)[0]) & 0xFF > end - at - _OXM_HEADER:
+            raise FrameError(f"a match field at byte {at} that ends behind its match, at byte {end}")
+        if field >> 8 == _IN_PORT >> 8 and field != _IN_PORT:
+            raise FrameError(f"a match field at byte {at}: length {field & 0xFF}, expected 4")
+        at += _OXM_HEADER + (field & 0xFF)
+    if (padded := end + -(end - _PACKET_IN) % _ALIGNED + 2) > len(frame):
+        raise FrameError(f"a packet in whose padding ends at byte {padded}, behind byte {len(frame)}")
+    return True
+
+
 def _multipart_reply(frame: bytearray, checked_before: Container[bytes]) -> bool:
     _at_least(frame, _MULTIPART, "a multipart reply")
     check = _PARTS.get(_LENGTH.unpack_from(frame, HEADER)[0])
@@ -216,6 +265,11 @@ def _meter_configs(frame: bytearray, _: Container[bytes]) -> None:
     for offset, end in _elements(frame, _MULTIPART, len(frame), 8, "a meter", length_at=0):
         for band, band_end in _elements(frame, offset + 8, end, 12, "a meter band"):
             _known_size(_LENGTH.unpack_from(frame, band)[0], _BAND_BYTES, band, band_end, "a meter band")
+
+
+def _ports(frame: bytearray, _: Container[bytes]) -> None:
+    if (len(frame) - _MULTIPART) % _PORT:
+        raise FrameError(f"descriptions of ports of {len(frame) - _MULTIPART} bytes, expected a multiple of {_PORT}")
 
 
 def _match(frame: bytearray, offset: int, limit: int) -> int:
@@ -295,6 +349,7 @@ def _at_least(frame: bytearray, size: int, what: str) -> None:
 _PARTS: Mapping[int, Callable[[bytearray, Container[bytes]], None]] = {
     ofp.OFPMP_FLOW: _flow_entries,
     ofp.OFPMP_METER_CONFIG: _meter_configs,
+    ofp.OFPMP_PORT_DESC: _ports,
 }
 _CHECKS: Mapping[int, Callable[[bytearray, Container[bytes]], bool]] = {
     ofp.OFPT_ERROR: _error,
@@ -305,5 +360,7 @@ _CHECKS: Mapping[int, Callable[[bytearray, Container[bytes]], bool]] = {
     ofp.OFPT_ROLE_REPLY: _exactly(HEADER + 16, "a role reply"),
     ofp.OFPT_MULTIPART_REPLY: _multipart_reply,
     ofp.OFPT_FLOW_REMOVED: _flow_removed,
+    ofp.OFPT_PACKET_IN: _packet_in,
+    ofp.OFPT_PORT_STATUS: _exactly(HEADER + 8 + _PORT, "a port status"),
 }
 """Each returns whether Beamer reads the message; a multipart reply may be of a kind that it does not."""

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from beamer.network.next_hops import Cable
+from beamer.network.observed_fabric import Mismatch
+
 
 @dataclass(frozen=True)
 class SwitchConnected:
@@ -29,7 +32,18 @@ class SwitchInstalled:
     changes: int
 
 
-SwitchEvent = SwitchConnected | SwitchLost | SwitchInstalled
+@dataclass(frozen=True)
+class NetworkSeen:
+    """What switches and hosts show of the network is another than before.
+
+    mismatches: from its file. dead: the cables between switches that nothing passes, around which packets are led.
+    """
+
+    mismatches: tuple[Mismatch, ...] = ()
+    dead: frozenset[Cable] = frozenset()
+
+
+SwitchEvent = SwitchConnected | SwitchLost | SwitchInstalled | NetworkSeen
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 A packet passes up to four tables:
 
-    ADMISSION  TRUNK       from another switch: its class stands; `set_queue` by codepoint -> ROUTE
+    ADMISSION  PROBE       a frame by which the controller sees where a cable leads         -> controller
+               TRUNK       from another switch: its class stands; `set_queue` by codepoint -> ROUTE
                CONNECTION  a registered connection, matched exactly: its pair as metadata  -> CLASS
                ACCESS      anything else                                                   -> CLEAR
     CLASS      MARKED      a pair's packet that its host has marked with the pair's class  -> ROUTE
@@ -26,17 +27,19 @@ codepoint from anything else. What a job gains that has it nevertheless is class
 
 A *host pair*, or pair, is a job's traffic from one host to another. Its packets carry a *shadow* address as Ethernet
 destination, from which every switch on the way knows the plane; the last one puts the host's own back. ECN bits are never
-written. Nothing is sent to the controller, and all but MARKED and PAIR rules stay when it dies.
+written. Nothing but the controller's own probes is sent to it, and all but MARKED and PAIR rules stay when it dies.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
+from itertools import chain
 from types import MappingProxyType
 
 from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS, codepoint
 from beamer.network.connection import FourTuple
 from beamer.network.fabric import PATH_MACS, Fabric
+from beamer.network.next_hops import NextHops
 
 COOKIE_PREFIX = 0xBEA3
 COOKIE_MASK = 0xFFFF << 48
@@ -46,7 +49,11 @@ HARD_S = 300  # The controller restarts the time-out.
 
 IPV4 = 0x0800
 ARP = 0x0806
+LLDP = 0x88CC
 TCP = 6
+CONTROLLER = 0xFFFFFFFD  # the port that stands for it
+PROBE_MAC = f"{PATH_MACS}00:01:00:00"
+"""The controller's own Ethernet address, which stands for no host on a plane."""
 
 
 class Table(IntEnum):
@@ -74,6 +81,7 @@ class Band(Enum):
     ARP = (Table.ROUTE, 9, 1000)
     ADDRESS = (Table.ROUTE, 10, 2000)
     SHADOW = (Table.ROUTE, 11, 3000)
+    PROBE = (Table.ADMISSION, 14, 4000)
 
     def __init__(self, table: Table, number: int, priority: int) -> None:
         self.table = table
@@ -217,7 +225,11 @@ def shadow(plane: int, host: int) -> str:
 
 def static_rules(fabric: Fabric) -> dict[str, frozenset[Rule]]:
     """Return by switch the rules that no plan changes: forwarding, and clearing of codepoints."""
-    return {switch.name: frozenset((*_entry(fabric, switch.name), *_routes(fabric, switch.name))) for switch in fabric.switches}
+    hops, found = fabric.next_hops, {}
+    for name in fabric.switch:
+        forwarding = (routes(fabric, name, position, hops) for position in range(len(fabric.hosts)))
+        found[name] = frozenset((*_entry(fabric, name), *chain.from_iterable(forwarding)))
+    return found
 
 
 def connection_rule(fabric: Fabric, connection: FourTuple, pair: HostPair) -> tuple[str, Rule]:
@@ -276,6 +288,9 @@ def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:
             for klass, dscp in enumerate(CODEPOINTS):
                 marked = match(in_port=link.port, eth_type=IPV4, ip_dscp=dscp)
                 yield _rule(Band.TRUNK_CLASS, marked, (SetQueue(klass + 1),), Table.ROUTE, klass=klass)
+    # By any port: what comes by one that the file does not name says where the cable really leads.
+    for probe in (match(eth_type=LLDP, eth_src=PROBE_MAC), match(eth_type=ARP, eth_dst=PROBE_MAC)):
+        yield _rule(Band.PROBE, probe, (Output(CONTROLLER),))
     yield ACCESS_RULE
     yield _rule(Band.EXPIRED, match(), goto=Table.CLEAR)
     yield _rule(Band.KEEP, match(), goto=Table.ROUTE)
@@ -283,16 +298,20 @@ def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:
         yield _rule(Band.STRIP, match(eth_type=IPV4, ip_dscp=dscp), (SetField("ip_dscp", 0),), Table.ROUTE)
 
 
-def _routes(fabric: Fabric, switch: str) -> Iterable[Rule]:
-    """Yield the output port towards every host: on every plane, and on the one that unregistered traffic takes."""
-    for i, host in enumerate(fabric.hosts):
-        outputs = [Output(_port(fabric, switch, fabric.next_hop(switch, host.name, plane))) for plane in range(fabric.planes)]
-        arrived = (SetField("eth_dst", host.mac),) if fabric.edge_of[host.name] == switch else ()
-        for plane, output in enumerate(outputs):
-            yield _rule(Band.SHADOW, match(eth_dst=shadow(plane, i)), (*arrived, output))
-        output = outputs[i % fabric.planes]
-        yield _rule(Band.ADDRESS, match(eth_type=IPV4, ipv4_dst=host.ip), (output,))
-        yield _rule(Band.ARP, match(eth_type=ARP, arp_tpa=host.ip), (output,))
+def routes(fabric: Fabric, switch: str, position: int, hops: NextHops) -> Iterable[Rule]:
+    """Yield the output port towards a host, as of `Fabric.hosts`: on every plane, and on the one of unregistered traffic.
+
+    Where no path leads there, what the file says stays: what is known of a network may be wrong.
+    """
+    host = fabric.hosts[position]
+    onward = [hops.of(switch, host.name, plane) or fabric.next_hop(switch, host.name, plane) for plane in range(fabric.planes)]
+    outputs = [Output(_port(fabric, switch, neighbour)) for neighbour in onward]
+    arrived = (SetField("eth_dst", host.mac),) if fabric.edge_of[host.name] == switch else ()
+    for plane, output in enumerate(outputs):
+        yield _rule(Band.SHADOW, match(eth_dst=shadow(plane, position)), (*arrived, output))
+    output = outputs[position % fabric.planes]
+    yield _rule(Band.ADDRESS, match(eth_type=IPV4, ipv4_dst=host.ip), (output,))
+    yield _rule(Band.ARP, match(eth_type=ARP, arp_tpa=host.ip), (output,))
 
 
 def _port(fabric: Fabric, switch: str, neighbour: str) -> int:

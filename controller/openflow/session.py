@@ -28,6 +28,7 @@ from controller.openflow.held_rules import HeldRules
 from controller.openflow.meters import RateMeter
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Slot, Table
+from controller.openflow.survey import Survey
 
 FLUSH_S = 0.02
 AUDIT_S = HARD_S / 5
@@ -71,7 +72,8 @@ class SwitchSession:
 
     final: takes the counts of removed rules. report: called with every generation that is installed. term: of the controller's
     leadership: the switch obeys the latest leader alone. outdo: returns a later term than one that a switch has obeyed, or
-    raises `RefusedError`. turns: of all switches. limited: the log of what switches refuse.
+    raises `RefusedError`. turns: of all switches. limited: the log of what switches refuse. survey: of the network, if there
+    is one.
     """
 
     def __init__(
@@ -84,8 +86,10 @@ class SwitchSession:
         outdo: Callable[[int], Awaitable[int]],
         turns: TimeSlices,
         limited: LimitedLog,
+        survey: Survey | None = None,
     ) -> None:
         self._switch = switch
+        self._survey = survey
         self._turns = turns
         self._term = term
         self._outdo = outdo
@@ -101,6 +105,7 @@ class SwitchSession:
         self._refused: dict[int, str] = {}
         self._audit_at = 0.0
         self._wake = asyncio.Event()
+        self._awaited: list[asyncio.Future[None]] = []  # Callers that wait until the switch is at its target.
         channel.on_message = self._on_message
 
     def set_target(self, target: SwitchTarget, changed: Iterable[Slot]) -> None:
@@ -113,14 +118,27 @@ class SwitchSession:
         """Keep the switch at its target. Raises `ChannelError` when it is gone, `RefusedError` where a later leader has it."""
         loop = asyncio.get_running_loop()
         await self._lead()
+        if self._survey is not None:
+            await self._survey.joined(self._switch, self._channel)
         while True:
             if loop.time() >= self._audit_at:
                 await self._audit(loop.time())
             self._wake.clear()
+            awaited, self._awaited = self._awaited, []
             wake_at = await self._step(loop.time())
+            for caller in awaited:
+                if not caller.done():  # A future is done if its caller has given up waiting.
+                    caller.set_result(None)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(wake_at):
                     await self._wake.wait()
+
+    def at_target(self) -> asyncio.Future[None]:
+        """Return what is done once the switch has taken in, or refused, its present target; never where it is gone."""
+        reached = asyncio.get_running_loop().create_future()
+        self._awaited.append(reached)
+        self._wake.set()
+        return reached
 
     async def count(self) -> tuple[FlowCounts, FlowCounts]:
         """Return the counts of the rules in force, and of those removed by the time of that reading."""
@@ -301,6 +319,8 @@ class SwitchSession:
             # A rule that Beamer removed is no longer present; any other timed out and may still be wanted.
             if self._held.lose(rule.key):
                 self._wake.set()
+        elif self._survey is not None:
+            self._survey.take(self._switch, message)
 
 
 def _added(counts: FlowCounts, read: Iterable[tuple[Rule, int, int]]) -> Work[None]:

@@ -7,6 +7,7 @@ from typing import Any
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from beamer.network.observed_fabric import PortState
 from controller.openflow.frames import content_of, counts_of, entries_of, has_more
 from controller.openflow.meters import RateMeter
 from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX, Match, Output, Rule, RuleAction, SetField, SetQueue
@@ -132,6 +133,12 @@ class RuleReader:
         if len(self.known) > max(_MIN_KNOWN, 2 * len(self._seen)):
             self.known = self._seen
         self._seen = {}
+
+
+def port_state(described: Any) -> PortState:
+    """Return a port as its switch describes it."""
+    down = described.config & ofp.OFPPC_PORT_DOWN or described.state & ofp.OFPPS_LINK_DOWN
+    return PortState(described.name.decode("utf-8", "replace"), not down, 1000 * described.curr_speed)
 
 
 def removed(message: Any) -> Rule | None:

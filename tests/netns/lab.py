@@ -117,11 +117,16 @@ def _connect(lab: Lab, fabric: Fabric) -> None:
 
 
 class Listener:
-    """A driver under observation. terms: as of `SwitchDriver.lead`."""
+    """A driver under observation. terms: as of `SwitchDriver.lead`. fabric: what its file says."""
 
-    def __init__(self, terms: Terms = FixedTerm()) -> None:  # noqa: B008  # It has no state.
+    def __init__(
+        self,
+        terms: Terms = FixedTerm(),  # noqa: B008  # It has no state.
+        fabric: Fabric = FABRIC,
+        watches: bool = False,
+    ) -> None:
         self.events: list[SwitchEvent] = []
-        self.driver = leading_driver(FABRIC, self.events.append, PORT, terms)
+        self.driver = leading_driver(fabric, self.events.append, PORT, terms, watches=watches)
 
     async def __aenter__(self) -> "Listener":
         await self.driver.start()

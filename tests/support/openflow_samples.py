@@ -103,6 +103,23 @@ def multipart(kind: int, *entries: bytes, xid: int = 0, flags: int = 0) -> bytes
     return frame(ofp.OFPT_MULTIPART_REPLY, struct.pack("!HHxxxx", kind, flags) + b"".join(entries), xid=xid)
 
 
+def port(number: int, name: str, state: int = 0, config: int = 0, kbps: int = 0) -> bytes:
+    """Return the description of a port."""
+    mac = bytes.fromhex("020000000001")
+    return struct.pack("!I4x6s2x16sIIIIIIII", number, mac, name.encode(), config, state, 0, 0, 0, 0, kbps, 0)
+
+
+def port_status(described: bytes, reason: int = ofp.OFPPR_MODIFY) -> bytes:
+    """Return the message about a port's change."""
+    return frame(ofp.OFPT_PORT_STATUS, struct.pack("!B7x", reason) + described)
+
+
+def packet_in(matched: bytes, data: bytes, cookie: int = COOKIE) -> bytes:
+    """Return the message that hands a packet to the controller."""
+    return frame(ofp.OFPT_PACKET_IN, struct.pack("!IHBBQ", 0xFFFFFFFF, len(data), 1, 0, cookie) + matched + bytes(2) + data)
+
+
+IN_PORT = field(0, struct.pack("!I", 3))
 ENTRY = flow_entry(match(IPV4, METADATA), apply_actions(rewrite(DSCP), QUEUE, OUTPUT), goto(3))
 
 READ: Mapping[str, bytes] = {
@@ -118,6 +135,10 @@ READ: Mapping[str, bytes] = {
     "no flow entries": multipart(ofp.OFPMP_FLOW),
     "more flow entries": multipart(ofp.OFPMP_FLOW, ENTRY, flags=ofp.OFPMPF_REPLY_MORE),
     "masked match": multipart(ofp.OFPMP_FLOW, flow_entry(match(IPV4, field(11, b"\x0a\x00\x00\x00", b"\xff\x00\x00\x00")))),
+    "packet in": packet_in(match(field(105, bytes(4), oxm_class=1), IN_PORT), b"data of any length"),
+    "packet in without a port": packet_in(match(IPV4), b""),
+    "port status": port_status(port(3, "l1-eth3")),
+    "ports": multipart(ofp.OFPMP_PORT_DESC, port(1, "l1-eth1"), port(0xFFFFFFFE, "l1")),
     "meters": multipart(ofp.OFPMP_METER_CONFIG, meter(0xB001, band()), meter(7), meter(9, band(ofp.OFPMBT_DSCP_REMARK))),
 }
 """A frame of each type that Beamer reads."""
@@ -125,8 +146,7 @@ READ: Mapping[str, bytes] = {
 NOT_READ: Mapping[str, bytes] = {
     "hello": hello(1 << ofp.OFP_VERSION),
     "experimenter": frame(ofp.OFPT_EXPERIMENTER, struct.pack("!II", 0x2320, 30) + bytes(8)),
-    "packet in": frame(ofp.OFPT_PACKET_IN, struct.pack("!IHBBQ", 0xFFFFFFFF, 60, 0, 0, 0) + match(IPV4) + bytes(62)),
-    "port status": frame(ofp.OFPT_PORT_STATUS, bytes(72)),
+    "packet in by another's rule": packet_in(match(IPV4), bytes(60), cookie=0),
     "configuration": frame(ofp.OFPT_GET_CONFIG_REPLY, bytes(4)),
     "queues": frame(ofp.OFPT_QUEUE_GET_CONFIG_REPLY, struct.pack("!I4x", 1)),
     "flow removed of another": flow_removed(match(field(105, bytes(4), oxm_class=1)), cookie=1),

@@ -42,9 +42,10 @@ def leading_driver(
     *,
     tls: ssl.SSLContext | None = None,
     serve_again_s: float = SERVE_AGAIN_S,
+    watches: bool = False,
 ) -> SwitchDriver:
     """Return a driver on loopback that leads as soon as it is started."""
-    driver = SwitchDriver(fabric, "127.0.0.1", port, tls=tls, serve_again_s=serve_again_s)
+    driver = SwitchDriver(fabric, "127.0.0.1", port, tls=tls, serve_again_s=serve_again_s, watches=watches)
     driver.lead(on_event, terms)
     return driver
 

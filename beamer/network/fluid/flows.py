@@ -53,8 +53,7 @@ class Routes:
     def __init__(self, fabric: Fabric, acknowledgements: bool, caps: bool = False) -> None:
         _, frame = segment(fabric.mtu)
         self.fabric = fabric
-        self._alive = fabric
-        self._link = tuple(range(len(fabric.links)))
+        self._hops = fabric.next_hops
         acknowledging = (ETHERNET_HEADER + TCP_HEADERS) / (2 * frame)  # A receiver acknowledges every second segment.
         self._weight = 1 + acknowledging if acknowledgements else 1.0
         self._known: dict[tuple[str, str, int], tuple[int, ...]] = {}
@@ -68,7 +67,7 @@ class Routes:
         """Return the links of a flow between two hosts."""
         key = (src, dst, plane)
         if key not in self._known:
-            self._known[key] = tuple(self._link[hop] for hop in self._alive.path(src, dst, plane))
+            self._known[key] = self.fabric.path(src, dst, plane, self._hops)
         return self._known[key]
 
     def bits(self, size_bytes: float) -> float:
@@ -77,8 +76,7 @@ class Routes:
 
     def lose(self, cables: Collection[tuple[str, str]]) -> None:
         """Route all flows around dead cables from now on."""
-        self._alive = self.fabric.without(cables)
-        self._link = tuple(self.fabric.link_index[link.src, link.dst] for link in self._alive.links)
+        self._hops = self.fabric.next_hops.around(cables)
         self._known.clear()
 
     def of_job(self, spec: JobSpec, plane: int, number: int) -> list[tuple[int, ...]]:

@@ -9,8 +9,9 @@ from os_ken.ofproto import ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from beamer.network.observed_fabric import PortState
 from controller.openflow import wire
-from controller.openflow.frames import FrameError, FrameHeader, content_of, hello_versions, readable
+from controller.openflow.frames import FrameError, FrameHeader, PacketIn, content_of, hello_versions, packet_in, readable
 from controller.openflow.rules import Rule
 from tests.support import openflow_samples as samples
 from tests.support.openflow_samples import (
@@ -40,6 +41,8 @@ def read(data: bytes) -> Any:
     checked = readable(data)
     assert checked is not None
     head = FrameHeader.of(checked)
+    if head.kind == ofp.OFPT_PACKET_IN:
+        return packet_in(checked)
     return parser.msg_parser(DATAPATH, head.version, head.kind, head.length, head.xid, checked)
 
 
@@ -107,6 +110,14 @@ WRONG = {
     "rewritten field beyond its action": entries(flow_entry(MATCH, apply_actions(rewrite(DSCP[:3] + b"\x40")))),
     "rewritten field of another length": entries(flow_entry(MATCH, apply_actions(rewrite(field(8, b"\x01\x01"))))),
     "action longer than its field": entries(flow_entry(MATCH, apply_actions(rewrite(DSCP + bytes(8))))),
+    "packet in without a match": frame(ofp.OFPT_PACKET_IN, bytes(20)),
+    "packet in with a match of length 0": samples.packet_in(with_length(match(samples.IN_PORT), 0), b""),
+    "packet in with a match beyond it": samples.packet_in(with_length(match(samples.IN_PORT), 80), b""),
+    "packet in whose padding is missing": frame(ofp.OFPT_PACKET_IN, samples.packet_in(MATCH, b"")[8:-1]),
+    "packet in with a field beyond its match": samples.packet_in(match(IPV4[:3] + b"\x20" + IPV4[4:]), bytes(60)),
+    "packet in with half a port": samples.packet_in(match(field(0, b"\0\3")), bytes(60)),
+    "port status too short": frame(ofp.OFPT_PORT_STATUS, bytes(64)),
+    "half a port": multipart(ofp.OFPMP_PORT_DESC, samples.port(1, "p1")[:32]),
     "meter of length 0": meters(with_length(meter(1, band()), 0, at=0)),
     "meter beyond the frame": meters(with_length(meter(1, band()), 64, at=0)),
     "band of length 0": meters(meter(1, with_length(band(), 0))),
@@ -139,6 +150,27 @@ def test_every_action_of_the_standard_is_handed_on_at_its_length(name: str) -> N
     action = element(getattr(ofp, f"OFPAT_{name}"), bytes(4))
     data = entries(flow_entry(MATCH, apply_actions(action), goto(3)))
     assert readable(data) == data
+
+
+def test_a_packet_in_says_where_it_entered_and_holds_the_packet() -> None:
+    assert read(samples.READ["packet in"]) == PacketIn(0, 3, b"data of any length")
+    assert read(samples.READ["packet in without a port"]) is None
+    assert read(samples.packet_in(match(samples.IN_PORT), b"")) == PacketIn(0, 3, b"")
+
+
+@pytest.mark.parametrize(
+    ("described", "expected"),
+    [
+        (samples.port(1, "l1-eth1", kbps=10_000_000), PortState("l1-eth1", True, 10_000_000_000)),
+        (samples.port(1, "a" * 16), PortState("a" * 16, True)),
+        (samples.port(1, "p", state=ofp.OFPPS_LINK_DOWN), PortState("p", False)),
+        (samples.port(1, "p", config=ofp.OFPPC_PORT_DOWN), PortState("p", False)),
+        (samples.port(1, "p", state=ofp.OFPPS_LIVE), PortState("p", True)),
+    ],
+)
+def test_what_a_port_is_like(described: bytes, expected: PortState) -> None:
+    assert wire.port_state(read(multipart(ofp.OFPMP_PORT_DESC, described)).body[0]) == expected
+    assert wire.port_state(read(samples.port_status(described)).desc) == expected
 
 
 @pytest.mark.parametrize("name", samples.NOT_READ)

@@ -1,0 +1,150 @@
+"""What switches and hosts show of a network, and in what that differs from its file.
+
+Pure: whoever asks switches (`controller.openflow.survey`) fills an `Observation`. Nothing is a mismatch that was not seen:
+of a switch that is not connected, or a port whose probes are under way, nothing is said.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from beamer.network.fabric import Fabric, Link
+from beamer.network.next_hops import Cable
+from beamer.units import rate_text
+
+PortKey = tuple[str, int]
+"""A switch, and the OpenFlow number of one of its ports."""
+
+
+@dataclass(frozen=True)
+class PortState:
+    """A port as its switch describes it. up: whether it has a link. bps: the link's speed in bit/s, 0 where not known."""
+
+    name: str
+    up: bool
+    bps: int = 0
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What is known of a network.
+
+    ports: of each switch that is connected, by number. leads_to: where what a switch's port sends arrives. silent: ports
+    whose probes arrive nowhere. answers: the Ethernet address by which a host's IP address answers at a port. mute: ports
+    at which nothing answers.
+    """
+
+    ports: Mapping[str, Mapping[int, PortState]] = field(default_factory=dict)
+    leads_to: Mapping[PortKey, PortKey] = field(default_factory=dict)
+    silent: frozenset[PortKey] = frozenset()
+    answers: Mapping[PortKey, Mapping[str, str]] = field(default_factory=dict)
+    mute: frozenset[PortKey] = frozenset()
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A port at which a network is not as its file says. kind: one of `KINDS`. text: a sentence for people."""
+
+    kind: str
+    switch: str
+    port: int
+    text: str
+
+
+KINDS = ("no port", "no link", "wrong cable", "no path", "wrong name", "slower", "wrong host", "no host")
+"""What a mismatch may be: a port that does not exist, or has no link; a cable that leads elsewhere, or nowhere; an
+interface of another name than its agent shapes; a link below the file's rate; another host, another address of it, or none."""
+CUT = frozenset({"no port", "no link", "wrong cable", "no path"})
+"""The mismatches with which nothing passes a cable."""
+
+
+def mismatches(fabric: Fabric, seen: Observation) -> tuple[Mismatch, ...]:
+    """Return in what a network differs from its file, by switch and port."""
+    found = [one for link in fabric.links if link.src in seen.ports for one in _of_port(fabric, link, seen)]
+    return tuple(sorted(found, key=lambda one: (one.switch, one.port)))
+
+
+def dead_cables(fabric: Fabric, found: tuple[Mismatch, ...]) -> frozenset[Cable]:
+    """Return the cables between switches that nothing passes, in one order of their ends."""
+    leads = {(link.src, link.port): link.dst for link in fabric.links}
+    ends = {(one.switch, leads[one.switch, one.port]) for one in found if one.kind in CUT}
+    return frozenset((min(a, b), max(a, b)) for a, b in ends if b in fabric.switch)
+
+
+def cut_off(fabric: Fabric, dead: frozenset[Cable]) -> tuple[str, ...]:
+    """Return the hosts that some other one has no path to around dead cables, but for those of the largest part."""
+    hops = fabric.next_hops.around(dead)
+    parts: list[list[str]] = []
+    for host in fabric.host:
+        for part in parts:
+            if hops.of(part[0], host, 0) is not None:
+                part.append(host)
+                break
+        else:
+            parts.append([host])
+    largest = max(parts, key=len, default=[])
+    return tuple(host for part in parts if part is not largest for host in part)
+
+
+def _of_port(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatch]:
+    """Yield what is wrong at the port of a switch from which a link leads."""
+    end = link.src, link.port
+    here = f"{link.src} port {link.port}"
+    state = seen.ports[link.src].get(link.port)
+    if state is None:
+        has = ", ".join(map(str, sorted(seen.ports[link.src]))) or "none"
+        yield Mismatch(
+            "no port", *end, f"{link.src} has no port {link.port}, to which the file connects {link.dst}; it has {has}"
+        )
+        return
+    if not state.up:
+        yield Mismatch("no link", *end, f"{here} has no link; the file connects it to {link.dst}")
+        return
+    if fabric.switch[link.src].agent is not None and state.name != link.interface:
+        yield Mismatch(
+            "wrong name", *end, f"{here} is {state.name}; the file says {link.interface}, whose queues its agent makes"
+        )
+    if 0 < state.bps < link.rate_bps:
+        yield Mismatch(
+            "slower",
+            *end,
+            f"{here} runs at {rate_text(state.bps)}; the file says {rate_text(link.rate_bps)}, so that no queue forms",
+        )
+    yield from _of_host(fabric, link, seen) if link.dst in fabric.host else _of_trunk(fabric, link, seen)
+
+
+def _of_trunk(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatch]:
+    end = link.src, link.port
+    back = fabric.links[fabric.link_index[link.dst, link.src]]
+    said = back.src, back.port
+    where = seen.leads_to.get(end)
+    if where is not None and where != said:
+        text = f"{_named(end)} leads to {_named(where)}; the file says {_named(said)}"
+        yield Mismatch("wrong cable", *end, text)
+    elif where is None and end in seen.silent and link.dst in seen.ports:
+        yield Mismatch("no path", *end, f"what {_named(end)} sends arrives nowhere; the file says at {_named(said)}")
+
+
+def _of_host(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatch]:
+    end = link.src, link.port
+    host = fabric.host[link.dst]
+    answers = seen.answers.get(end, {})
+    mac = answers.get(host.ip)
+    if mac == host.mac:
+        return
+    if mac is not None:
+        yield Mismatch("wrong host", *end, f"{host.name} ({host.ip}) has the Ethernet address {mac}; the file says {host.mac}")
+        return
+    others = [other.name for other in fabric.hosts if other.ip in answers]
+    elsewhere = [_named(at) for at, found in seen.answers.items() if host.ip in found]
+    if others:
+        yield Mismatch("wrong host", *end, f"at {_named(end)} is {', '.join(others)}; the file says {host.name}")
+    elif elsewhere:
+        yield Mismatch("wrong host", *end, f"{host.name} is at {', '.join(elsewhere)}; the file says at {_named(end)}")
+    elif end in seen.leads_to:
+        yield Mismatch("wrong cable", *end, f"{_named(end)} leads to {_named(seen.leads_to[end])}; the file says {host.name}")
+    elif end in seen.mute:
+        yield Mismatch("no host", *end, f"{host.name} ({host.ip}) does not answer at {_named(end)}")
+
+
+def _named(end: PortKey) -> str:
+    return f"{end[0]} port {end[1]}"

@@ -1,0 +1,62 @@
+"""The frames by which a controller sees where cables lead: LLDP between switches, ARP requests to hosts.
+
+Between switches a frame is known again as a whole, by a number that only this controller knows, so that nothing that anybody
+else sends is taken for one. A host answers an ARP probe (RFC 5227), which no table of its neighbours takes in: no program has
+to run there.
+"""
+
+from os_ken.lib.packet import arp, ethernet, lldp, packet
+from os_ken.lib.packet.ether_types import ETH_TYPE_ARP, ETH_TYPE_LLDP
+
+from beamer.network.fabric import Fabric
+from beamer.network.observed_fabric import PortKey
+from controller.openflow.rules import PROBE_MAC
+
+_ANY, _BROADCAST, _NO_MAC = "0.0.0.0", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"
+_LIVES_S = 5
+_HEADER, _ARP_BYTES = 14, 28
+
+
+def cable_probes(fabric: Fabric, secret: str) -> dict[PortKey, bytes]:
+    """Return what each port of each switch sends, by which its neighbour's controller knows it. secret: nobody else's."""
+    return {
+        (link.src, link.port): _lldp(f"{fabric.switch[link.src].dpid:016x}", str(link.port), f"{link.src} {secret}")
+        for link in fabric.links
+        if link.src in fabric.switch
+    }
+
+
+def host_probe(ip: str) -> bytes:
+    """Return the frame to which a host of an IPv4 address answers."""
+    request = arp.arp(opcode=arp.ARP_REQUEST, src_mac=PROBE_MAC, src_ip=_ANY, dst_mac=_NO_MAC, dst_ip=ip)
+    return _frame(ethernet.ethernet(_BROADCAST, PROBE_MAC, ETH_TYPE_ARP), request)
+
+
+def host_answer(frame: bytes) -> tuple[str, str] | None:
+    """Return the IP and the Ethernet address that answer a host's probe, None for any other frame."""
+    if len(frame) < _HEADER + _ARP_BYTES:
+        return None
+    head, _, _ = ethernet.ethernet.parser(frame)
+    if head.ethertype != ETH_TYPE_ARP or head.dst != PROBE_MAC:
+        return None
+    body, _, _ = arp.arp.parser(frame[_HEADER:])
+    return (body.src_ip, body.src_mac) if body.opcode == arp.ARP_REPLY else None
+
+
+def _lldp(chassis: str, port: str, description: str) -> bytes:
+    parts = (
+        lldp.ChassisID(subtype=lldp.ChassisID.SUB_LOCALLY_ASSIGNED, chassis_id=f"dpid:{chassis}".encode()),
+        lldp.PortID(subtype=lldp.PortID.SUB_LOCALLY_ASSIGNED, port_id=port.encode()),
+        lldp.TTL(ttl=_LIVES_S),
+        lldp.SystemDescription(system_description=f"Beamer: {description}".encode()),
+        lldp.End(),
+    )
+    return _frame(ethernet.ethernet(lldp.LLDP_MAC_NEAREST_BRIDGE, PROBE_MAC, ETH_TYPE_LLDP), lldp.lldp(parts))
+
+
+def _frame(*protocols: object) -> bytes:
+    made = packet.Packet()
+    for protocol in protocols:
+        made.add_protocol(protocol)
+    made.serialize()
+    return bytes(made.data).ljust(60, b"\0")
