@@ -80,6 +80,11 @@ COMMANDS = {
         "controller",
         "Check the file of a network and print its hosts, switches and cables, or the same file in another form.",
     ),
+    "fabric check": Command(
+        "beamer.inspect.fabric_command:check",
+        "inspect",
+        "Show each port at which the network is not as its file says, as a controller sees it.",
+    ),
     "certs": Command(
         "controller.commands.certificates:certs",
         "identity",

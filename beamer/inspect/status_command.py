@@ -92,6 +92,10 @@ def _problems(states: Sequence[ControllerState], health: Json, plan: Json | None
             yield f"the controller at {state.url} does not answer: {state.detail}"
     if health["status"] != "ok":
         yield f"the journal cannot be written: {health['journal']['failure']}"
+    network = health.get("network", {})  # A controller of version 0.1.0 does not look at it.
+    yield from network.get("mismatches", ())
+    if network.get("cut_off"):
+        yield f"no path leads to {', '.join(network['cut_off'])}"
     yield from _in_words(missing)
     if plan is not None:
         for key, reason in plan["quarantined"].items():

@@ -78,9 +78,9 @@ def loss(value: float | str | None) -> str:
     return f"{value:.5g}" if isinstance(value, int | float) else shown(value)
 
 
-def several(count: int, what: str) -> str:
-    """Return a count with its noun, in the plural where it is not 1."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def several(count: int, what: str, more: str | None = None) -> str:
+    """Return a count with its noun, in the plural where it is not 1. more: the plural, None: with an s."""
+    return f"{count} {what}" if count == 1 else f"{count} {more or what + 's'}"
 
 
 def counts(by_status: Mapping[str, int]) -> str:

@@ -154,6 +154,7 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
             "mismatches": [one.text for one in runtime.condition.seen.mismatches],
             "dead_cables": [list(ends) for ends in sorted(runtime.condition.seen.dead)],
             "cut_off": list(runtime.condition.cut_off),
+            "switches_seen": runtime.condition.seen.switches,
         },
         "switches": {"expected": len(installation.switches), "installed": sum(g > 0 for g in installation.switches.values())},
         "agents": {"expected": len(installation.agents), "connected": len(runtime.agents.connected)},

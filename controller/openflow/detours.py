@@ -29,16 +29,24 @@ class Detours:
         self._replace = replace
         self._dead: frozenset[Cable] = frozenset()  # As of the rules.
         self._wanted: frozenset[Cable] = frozenset()
-        self._wake = asyncio.Event()
+        self._wake, self._idle = asyncio.Event(), asyncio.Event()
+        self._idle.set()
 
     def avoid(self, dead: frozenset[Cable]) -> None:
         """Lead packets around these cables and no others, soon."""
         self._wanted = dead
         self._wake.set()
+        self._idle.clear()
+
+    async def settled(self) -> None:
+        """Wait until all rules are as they were asked for last."""
+        await self._idle.wait()
 
     async def run(self) -> None:
         """Change rules as cables die and come back, until cancelled."""
         while True:
+            if not self._wake.is_set():
+                self._idle.set()
             await self._wake.wait()
             self._wake.clear()
             dead, before = self._wanted, self._dead

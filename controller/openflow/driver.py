@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -34,6 +35,7 @@ from controller.openflow.terms import Terms
 
 UNSERVED = 32  # So many connections beyond the fabric's own may have an unknown peer: few, as each may hold 128 kB unread.
 ALIVE_S = 2.0  # A switch has so long to answer when another connection claims to be it; a busy one takes tenths of a second.
+GATHER_S = 1.0  # A controller that begins to lead waits at most so long for all switches before it changes rules.
 SERVE_AGAIN_S = 1.0  # Open vSwitch waits as long before it connects again; every session is logged.
 # The same kind of end with a peer is logged again after so long: often enough for readers of the log while it goes on.
 LOG_AGAIN_S = 600.0
@@ -95,9 +97,10 @@ class SwitchDriver:
         self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._rules.items()}
         self._limited = LimitedLog()
         self._endings = VariedLogLimit(MAX_LOGGED, LOG_AGAIN_S)
-        self._survey = Survey(fabric, self._turns, self._look) if watches else None
-        self._seen = NetworkSeen()
         self._detours = Detours(fabric, self._turns, self._replace)
+        self._survey = Survey(fabric, self._turns, self._look, self._settled) if watches else None
+        self._gathered, self._gather_until = asyncio.Event(), 0.0
+        self._seen = NetworkSeen()
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
 
@@ -127,6 +130,7 @@ class SwitchDriver:
             self._leading.set()
             if self._survey is not None and not self._tasks:
                 loop = asyncio.get_running_loop()
+                self._gather_until = loop.time() + GATHER_S
                 self._tasks = [loop.create_task(self._survey.run()), loop.create_task(self._detours.run())]
 
     async def _listen(self) -> None:
@@ -186,12 +190,23 @@ class SwitchDriver:
         """Report what is known of the network, if that is something else than before, and lead packets accordingly."""
         assert self._survey is not None
         assert self._lead is not None
-        found = mismatches(self._fabric, self._survey.observation())
-        seen = NetworkSeen(found, dead_cables(self._fabric, found))
+        observation = self._survey.observation()
+        found = mismatches(self._fabric, observation)
+        seen = NetworkSeen(found, dead_cables(self._fabric, found), len(observation.ports))
         if seen != self._seen:
             self._seen = seen
             self._detours.avoid(seen.dead)
             self._lead[0](seen)
+
+    async def _settled(self) -> None:
+        """Wait until rules lead around the cables that are dead, at the beginning for all switches, as any may know of one."""
+        assert self._survey is not None
+        if self._survey.switches == len(self._name_of):
+            self._gathered.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._gather_until):
+                await self._gathered.wait()
+        await self._detours.settled()
 
     def _replace(self, rules: Mapping[str, Mapping[Slot, Rule]]) -> list[asyncio.Future[None]]:
         """Replace rules that no plan changes, by switch; return what is done once the connected switches have them."""

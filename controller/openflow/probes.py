@@ -1,26 +1,33 @@
 """The frames by which a controller sees where cables lead: LLDP between switches, ARP requests to hosts.
 
 Between switches a frame is known again as a whole, by a number that only this controller knows, so that nothing that anybody
-else sends is taken for one. A host answers an ARP probe (RFC 5227), which no table of its neighbours takes in: no program has
-to run there.
+else sends is taken for one. LLDP has no codepoint: where unregistered traffic fills its queue, it is dropped with that. A
+packet in class 0 tells such a cable from one that is dead. A host answers an ARP probe (RFC 5227), which no table of its
+neighbours takes in: no program has to run there.
 """
 
-from os_ken.lib.packet import arp, ethernet, lldp, packet
-from os_ken.lib.packet.ether_types import ETH_TYPE_ARP, ETH_TYPE_LLDP
+from os_ken.lib.packet import arp, ethernet, ipv4, lldp, packet
+from os_ken.lib.packet.ether_types import ETH_TYPE_ARP, ETH_TYPE_IP, ETH_TYPE_LLDP
 
-from beamer.network.fabric import Fabric
+from beamer.network.codepoints import codepoint
+from beamer.network.fabric import PATH_MACS, Fabric
 from beamer.network.observed_fabric import PortKey
 from controller.openflow.rules import PROBE_MAC
 
+_EXPERIMENTAL = 253  # A protocol number for experiments and testing (RFC 3692).
+_SOURCE = f"{PATH_MACS}00:02:00:00"  # Some switches drop a frame whose source is its destination.
 _ANY, _BROADCAST, _NO_MAC = "0.0.0.0", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"
 _LIVES_S = 5
 _HEADER, _ARP_BYTES = 14, 28
 
 
-def cable_probes(fabric: Fabric, secret: str) -> dict[PortKey, bytes]:
-    """Return what each port of each switch sends, by which its neighbour's controller knows it. secret: nobody else's."""
+def cable_probes(fabric: Fabric, secret: str) -> dict[PortKey, tuple[bytes, bytes]]:
+    """Return the frames that are known to come from each port of each switch: LLDP, and a packet in class 0.
+
+    secret: nobody else's.
+    """
     return {
-        (link.src, link.port): _lldp(f"{fabric.switch[link.src].dpid:016x}", str(link.port), f"{link.src} {secret}")
+        (link.src, link.port): _of_port(f"{fabric.switch[link.src].dpid:016x}", str(link.port), f"{link.src} {secret}")
         for link in fabric.links
         if link.src in fabric.switch
     }
@@ -43,7 +50,7 @@ def host_answer(frame: bytes) -> tuple[str, str] | None:
     return (body.src_ip, body.src_mac) if body.opcode == arp.ARP_REPLY else None
 
 
-def _lldp(chassis: str, port: str, description: str) -> bytes:
+def _of_port(chassis: str, port: str, description: str) -> tuple[bytes, bytes]:
     parts = (
         lldp.ChassisID(subtype=lldp.ChassisID.SUB_LOCALLY_ASSIGNED, chassis_id=f"dpid:{chassis}".encode()),
         lldp.PortID(subtype=lldp.PortID.SUB_LOCALLY_ASSIGNED, port_id=port.encode()),
@@ -51,7 +58,12 @@ def _lldp(chassis: str, port: str, description: str) -> bytes:
         lldp.SystemDescription(system_description=f"Beamer: {description}".encode()),
         lldp.End(),
     )
-    return _frame(ethernet.ethernet(lldp.LLDP_MAC_NEAREST_BRIDGE, PROBE_MAC, ETH_TYPE_LLDP), lldp.lldp(parts))
+    told = lldp.lldp(parts)
+    in_class_0 = ipv4.ipv4(tos=codepoint(0) << 2, ttl=1, proto=_EXPERIMENTAL, src=_ANY, dst="255.255.255.255")
+    return (
+        _frame(ethernet.ethernet(lldp.LLDP_MAC_NEAREST_BRIDGE, PROBE_MAC, ETH_TYPE_LLDP), told),
+        _frame(ethernet.ethernet(PROBE_MAC, _SOURCE, ETH_TYPE_IP), in_class_0, told.serialize(None, None)),
+    )
 
 
 def _frame(*protocols: object) -> bytes:

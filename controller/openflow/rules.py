@@ -289,7 +289,8 @@ def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:
                 marked = match(in_port=link.port, eth_type=IPV4, ip_dscp=dscp)
                 yield _rule(Band.TRUNK_CLASS, marked, (SetQueue(klass + 1),), Table.ROUTE, klass=klass)
     # By any port: what comes by one that the file does not name says where the cable really leads.
-    for probe in (match(eth_type=LLDP, eth_src=PROBE_MAC), match(eth_type=ARP, eth_dst=PROBE_MAC)):
+    probes = [match(eth_type=LLDP, eth_src=PROBE_MAC), *(match(eth_type=kind, eth_dst=PROBE_MAC) for kind in (ARP, IPV4))]
+    for probe in probes:
         yield _rule(Band.PROBE, probe, (Output(CONTROLLER),))
     yield ACCESS_RULE
     yield _rule(Band.EXPIRED, match(), goto=Table.CLEAR)

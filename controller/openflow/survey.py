@@ -8,7 +8,7 @@ on any of this.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,7 @@ ROUND_S = 1.0  # Probes are sent so often, if not more of them than these would 
 PROBES_PER_S = 500
 ON_THE_WAY_S = 0.15  # A probe has so long after its switch has sent it.
 LOST = 3  # After so many lost probes in a row a port leads nowhere.
+REPEATED = 2  # For each round without an answer a host is asked so many times more: full queues drop many packets, not all.
 ASKED_AT_ONCE = 16  # At a port where the expected host is not, so many others are asked for in a round.
 QUEUE = 1  # of class 0, where a switch honours it
 BATCH = 32  # probes sent in one turn of the event loop
@@ -56,23 +57,32 @@ class _Port:
 class Survey:
     """Keep an `Observation` of a fabric; every method runs on one asyncio loop.
 
-    turns: in which probes are sent. on_change: called on the loop where something else is known than before.
+    turns: in which probes are sent. on_change: called on the loop where something else is known than before. settled: waits
+    until what follows from that is ready, so that a switch that connects is not given rules over a cable without light first.
     """
 
-    def __init__(self, fabric: Fabric, turns: TimeSlices, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, fabric: Fabric, turns: TimeSlices, on_change: Callable[[], None], settled: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._settled = settled
         self._fabric = fabric
         self._turns = turns
         self._on_change = on_change
         of_switches = [link for link in fabric.links if link.src in fabric.switch]
         self._ports = {(link.src, link.port): _Port(link) for link in of_switches}
         self._probes = cable_probes(fabric, secrets.token_hex(16))
-        self._sender = {frame: key for key, frame in self._probes.items()}
+        self._sender = {frame: key for key, frames in self._probes.items() for frame in frames}
         self._probe_bytes = {len(frame) for frame in self._sender}
         self._addresses = frozenset(host.ip for host in fabric.hosts)
         self._channels: dict[str, Channel] = {}
         self._all_ports: dict[str, dict[int, PortState]] = {}
         self._hosts_asked = 0  # counts on, so that each host has its turn
         self._soon = asyncio.Event()
+
+    @property
+    def switches(self) -> int:
+        """How many switches show their ports."""
+        return len(self._channels)
 
     def observation(self) -> Observation:
         """Return what is known now."""
@@ -99,6 +109,7 @@ class Survey:
             self._set_state(port, self._all_ports[switch].get(port.link.port))
         self._on_change()
         self._soon.set()
+        await self._settled()
 
     def left(self, switch: str) -> None:
         """Say no more of a switch that is gone."""
@@ -174,10 +185,14 @@ class Survey:
         """Yield what is sent from each port."""
         missing = [p.link.dst for p in self._ports.values() if p.link.dst in self._fabric.host and not self._is_right(p)]
         for port in probed:
-            yield port, self._probes[port.key]
+            told, in_class_0 = self._probes[port.key]
+            yield port, told
+            if port.lost:
+                yield port, in_class_0
             if (host := self._fabric.host.get(port.link.dst)) is None:
                 continue
-            yield port, host_probe(host.ip)
+            for _ in range(1 + REPEATED * min(port.lost, LOST)):
+                yield port, host_probe(host.ip)
             if port.lost and not self._is_right(port):
                 for number in range(min(ASKED_AT_ONCE, len(missing))):
                     name = missing[(self._hosts_asked + number) % len(missing)]

@@ -10,7 +10,7 @@ import pytest
 
 from beamer.network.fabric import Fabric, Host, Link, Switch
 from controller.openflow.reports import NetworkSeen
-from tests.netns.lab import FABRIC, Lab, Listener
+from tests.netns.lab import FABRIC, NAMES, Lab, Listener
 
 pytestmark = pytest.mark.netns
 
@@ -140,7 +140,8 @@ def test_each_thing_that_a_file_has_wrong_is_named_and_nothing_where_it_is_right
         async with Listener(watches=True) as of:
             await of.install(1)
             await asyncio.sleep(NAMED_S)
-            assert [event for event in of.events if isinstance(event, NetworkSeen)] == []
+            found = [event for event in of.events if isinstance(event, NetworkSeen)]
+            assert found == [NetworkSeen(switches=number) for number in range(1, len(NAMES) + 1)]
 
     lab.drive(scenario)
 
@@ -167,7 +168,7 @@ def test_packets_take_another_path_within_a_second_and_none_is_lost_on_the_way_b
                 }
                 await asyncio.sleep(1.0)
                 lab.run("ip", "link", "set", cable, "up")
-                await seen(of, lambda one: one == NetworkSeen())
+                await seen(of, lambda one: one == NetworkSeen(switches=len(NAMES)))
                 await asyncio.sleep(1.0)
                 sender.stdin.write("end\n")
                 sender.stdin.flush()
@@ -195,6 +196,24 @@ def test_a_cable_that_has_light_and_carries_nothing_is_found(lab: Lab) -> None:
             assert [m.text for m in found.mismatches] == ["what l1 port 1 sends arrives nowhere; the file says at s1 port 1"]
             assert found.dead == {("l1", "s1")}
             lab.run("ovs-ofctl", "-O", "OpenFlow13", "mod-port", "s1", "1", "receive")
-            await seen(of, lambda one: one == NetworkSeen())
+            await seen(of, lambda one: one == NetworkSeen(switches=len(NAMES)))
+
+    lab.drive(scenario)
+
+
+def test_a_controller_that_starts_leads_no_packet_over_a_cable_without_light(lab: Lab) -> None:
+    (cable,) = {link.interface for link in FABRIC.links if (link.src, link.dst) == ("l1", "s1")}
+
+    async def scenario() -> None:
+        async with Listener(watches=True) as of:
+            await of.install(1)
+            lab.run("ip", "link", "set", cable, "down")
+            await seen(of, lambda one: len(one.mismatches) == 2)
+            await asyncio.sleep(1.0)
+        before = {name: lab.flows(name) for name in NAMES}
+        async with Listener(watches=True) as of:
+            reports = await of.install(1)
+        assert {name: report.changes for name, report in reports.items()} == dict.fromkeys(NAMES, 0)
+        assert {name: lab.flows(name) for name in NAMES} == before
 
     lab.drive(scenario)

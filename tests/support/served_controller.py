@@ -23,7 +23,7 @@ from controller.identity.credentials import NO_CREDENTIALS, Credentials
 from controller.journal.replay import recover, resume
 from controller.limits import Limits
 from controller.network.delivery import Switches
-from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.reports import NetworkSeen, PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from controller.openflow.terms import Terms
 from controller.runtime import Runtime
@@ -74,6 +74,10 @@ class SwitchesInMemory:
     def lose(self, name: str) -> None:
         """Lose a switch's connection."""
         self._on_event(SwitchLost(name))
+
+    def see(self, seen: NetworkSeen) -> None:
+        """Report what is seen of the network."""
+        self._on_event(seen)
 
     async def counters(self) -> tuple[PairCount, ...]:
         """Return `pairs`."""

@@ -18,6 +18,7 @@ MAX_WORDS = {
     "docs/quickstart.md": 800,
     "docs/concepts.md": 1500,
     "docs/operate.md": 2500,
+    "docs/network.md": 800,
     "docs/network-policies.md": 2000,
     "docs/gpu-policies.md": 2000,
     "docs/architecture.md": 2500,

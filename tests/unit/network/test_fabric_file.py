@@ -44,7 +44,7 @@ def test_a_datapath_id_is_no_number_of_yaml(tmp_path: Path, dpid: str) -> None:
 
 
 def test_the_file_of_the_documentation_is_one(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "operate.md").read_text("utf-8")
+    page = (ROOT / "docs" / "network.md").read_text("utf-8")
     fabric = read(tmp_path, page[page.index("name: rack\n") :].partition("```")[0])
     assert (fabric.mtu, fabric.planes, fabric.switches[0].dpid, len(fabric.cables)) == (9000, 1, 0x10, 2)
 

@@ -1,0 +1,53 @@
+"""`beamer fabric check`: in what the network differs from its file, as the controller that leads sees it."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from beamer.errors import NoControllerError, PlatformError
+from beamer.inspect.api import ControllerApi
+from beamer.inspect.options import JsonFlag, UrlOption
+from beamer.inspect.text import console, print_json, several, shown
+
+Json = Mapping[str, Any]
+
+
+def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
+    """Show each port at which the network is not as its file says: what a controller sees of ports, cables and hosts.
+
+    Ends with 1 where it differs, or a switch is not connected, of which nothing is seen, and with 2 where no controller leads.
+    """
+    with ControllerApi(url) as api:
+        health = next((state.health for state in api.states() if state.health is not None), None)
+        if health is None:
+            raise NoControllerError(
+                f"no controller leads at {api.named}", "start one with beamer-controller, or name another with --url"
+            )
+    found = health.get("network")
+    if found is None:
+        raise PlatformError("the controller is older than this command, and does not look at its network", "upgrade it first")
+    of, seen = health["switches"]["expected"], found["switches_seen"]
+    if as_json:
+        print_json({"switches": of, **found})
+    else:
+        out = console()
+        for text in found["mismatches"]:
+            out.print(shown(text))
+        for text in summary(found, of):
+            out.print(shown(text))
+    if found["mismatches"] or seen < of:
+        sys.exit(1)
+
+
+def summary(found: Json, switches: int) -> list[str]:
+    """Return what the mismatches come to, a sentence each. found: `network` of the controller's health."""
+    lines = []
+    if (unseen := switches - found["switches_seen"]) > 0:
+        lines.append(f"of {unseen} of {switches} switches nothing is seen: beamer status names what is not connected")
+    if found["dead_cables"]:
+        lines.append(f"packets are led around {', '.join('-'.join(ends) for ends in found['dead_cables'])}")
+    if found["cut_off"]:
+        lines.append(f"no path leads to {', '.join(found['cut_off'])}")
+    if not found["mismatches"] and not unseen:
+        lines.append(f"what {several(switches, 'switch', 'switches')} and their hosts show is as the network's file says")
+    return lines

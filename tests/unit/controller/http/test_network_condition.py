@@ -1,0 +1,131 @@
+"""What the API, the metrics and the commands say of a network that is not as its file says."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import httpx
+import pytest
+
+import beamer.cli
+from beamer.network.fabric import Fabric
+from beamer.network.job import JobSpec
+from beamer.network.observed_fabric import Mismatch
+from beamer.network.policies import network_policy
+from beamer.studies.journal.store import Journal
+from beamer.studies.model import Role, Worker
+from beamer.testing.fabrics import two_spines
+from controller.http.api import create_app
+from controller.openflow.reports import NetworkSeen
+from controller.settings import ControllerSettings
+from tests.support.commands import run_here
+from tests.support.served_controller import Served, SwitchesInMemory, made_runtime, served
+
+FABRIC = two_spines(1)
+TEXT = "l1 port 1 leads to s2 port 1; the file says s1 port 1"
+WRONG = NetworkSeen((Mismatch("wrong cable", "l1", 1, TEXT),), frozenset({("l1", "s1")}), 4)
+
+
+def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None:
+    async def play() -> None:
+        switches = SwitchesInMemory([switch.name for switch in FABRIC.switches])
+        settings = ControllerSettings(bare(FABRIC), network_policy("fifo"))
+        runtime = made_runtime(settings, Journal(f"sqlite:///{tmp_path / 'journal.db'}"), switches)
+        await runtime.start()
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime)), base_url="http://beamer") as client:
+            health = (await client.get("/v1/health")).json()
+            nothing = {"mismatches": [], "dead_cables": [], "cut_off": [], "switches_seen": 0}
+            assert (health["installed_everywhere"], health["network"]) == (True, nothing)
+            switches.see(WRONG)
+            health = (await client.get("/v1/health")).json()
+            assert not health["installed_everywhere"]
+            assert not (await client.get("/v1/plan")).json()["installed_everywhere"]
+            assert health["network"] == {"mismatches": [TEXT], "dead_cables": [["l1", "s1"]], "cut_off": [], "switches_seen": 4}
+            metrics = (await client.get("/metrics")).text
+            assert 'beamer_network_mismatches{kind="wrong cable"} 1.0' in metrics
+            assert 'beamer_network_mismatches{kind="no link"} 0.0' in metrics
+            assert "beamer_hosts_cut_off 0.0" in metrics
+            switches.see(NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), 4))
+            assert (await client.get("/v1/health")).json()["network"]["cut_off"] in (["h1"], ["h2"])
+            assert "beamer_hosts_cut_off 1.0" in (await client.get("/metrics")).text
+            switches.see(NetworkSeen())
+            assert (await client.get("/v1/health")).json()["installed_everywhere"]
+        await runtime.stop()
+
+    asyncio.run(play())
+
+
+def bare(fabric: Fabric) -> Fabric:
+    """Return a fabric without agents."""
+    return Fabric.from_dict({**fabric.to_dict(), "hosts": [{**vars(host), "agent": None} for host in fabric.hosts]})
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Served]:
+    with served(bare(FABRIC), tmp_path / "journal.db") as started:
+        yield started
+
+
+def see(controller: Served, seen: NetworkSeen) -> None:
+    controller.ask(lambda runtime: runtime.condition.take_in(seen))
+
+
+def asked(controller: Served, *arguments: str) -> "CompletedProcess[str]":
+    return run_here(beamer.cli.main, *arguments, env={"BEAMER_URL": controller.url, "COLUMNS": "200"})
+
+
+def test_fabric_check_and_status_name_what_differs(controller: Served) -> None:
+    see(controller, NetworkSeen(switches=4))
+    done = asked(controller, "fabric", "check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "what 4 switches and their hosts show is as the network's file says\n"
+    see(controller, WRONG)
+    done = asked(controller, "fabric", "check")
+    assert (done.returncode, done.stdout) == (1, f"{TEXT}\npackets are led around l1-s1\n")
+    document = json.loads(asked(controller, "fabric", "check", "--json").stdout)
+    assert (document["switches"], document["mismatches"], document["dead_cables"]) == (4, [TEXT], [["l1", "s1"]])
+    status = asked(controller, "status")
+    assert status.returncode == 1
+    assert TEXT in status.stdout
+    see(controller, NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), 3))
+    done = asked(controller, "fabric", "check")
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "of 1 of 4 switches nothing is seen: beamer status names what is not connected",
+        "packets are led around l1-s1, l1-s2",
+        f"no path leads to {controller.ask(lambda runtime: runtime.condition.cut_off)[0]}",
+    ]
+    assert "no path leads to" in asked(controller, "status").stdout
+
+
+def test_fabric_check_needs_a_controller_that_looks() -> None:
+    done = run_here(beamer.cli.main, "fabric", "check", "--url", "http://127.0.0.1:9")
+    assert done.returncode == 2
+    assert "no controller leads at http://127.0.0.1:9" in done.stderr
+
+
+def test_jobs_are_ordered_by_the_links_that_they_really_use(tmp_path: Path) -> None:
+    spec = JobSpec("one", (Worker(0, "h1", Role.WORKER), Worker(1, "h2", Role.WORKER)), 1, 600_000)
+
+    async def play() -> None:
+        switches = SwitchesInMemory([switch.name for switch in FABRIC.switches])
+        settings = ControllerSettings(FABRIC, network_policy("fifo"))
+        runtime = made_runtime(settings, Journal(f"sqlite:///{tmp_path / 'journal.db'}"), switches)
+        await runtime.start()
+
+        def spine() -> set[str]:
+            links = [FABRIC.links[i] for i in runtime.network.footprints.of(spec, 0).link]
+            return {end for link in links for end in (link.src, link.dst) if end.startswith("s")}
+
+        assert spine() == {"s1"}
+        switches.see(NetworkSeen((), frozenset({("l1", "s1")}), 4))
+        assert spine() == {"s2"}
+        switches.see(NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), 4))
+        assert spine() == {"s1"}, "where no path is left, the one that the file says is as good as any"
+        switches.see(NetworkSeen((), frozenset(), 4))
+        assert spine() == {"s1"}
+        await runtime.stop()
+
+    asyncio.run(play())

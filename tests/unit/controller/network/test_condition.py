@@ -1,0 +1,50 @@
+"""What is kept and logged of a network that is not as its file says."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from beamer.network.observed_fabric import Mismatch
+from beamer.testing.fabrics import two_spines
+from controller.network.condition import NetworkCondition
+from controller.openflow.reports import NetworkSeen
+
+WRONG = Mismatch("wrong cable", "l1", 1, "l1 port 1 leads to s2 port 1; the file says s1 port 1")
+DARK = Mismatch("no link", "l1", 1, "l1 port 1 has no link; the file connects it to s1")
+
+
+def test_each_mismatch_is_logged_once_and_so_is_its_end() -> None:
+    condition = NetworkCondition(two_spines(1))
+    assert condition.fits
+    with capture_logs() as logs:
+        assert condition.take_in(NetworkSeen((WRONG,), frozenset({("l1", "s1")})))
+        assert not condition.take_in(NetworkSeen((DARK,), frozenset({("l1", "s1")})))
+        assert not condition.fits
+        assert condition.take_in(NetworkSeen())
+        assert condition.fits
+    assert [(entry["event"], entry["log_level"], entry.get("mismatch", entry.get("port"))) for entry in logs] == [
+        ("the network is not as its file says", "warning", WRONG.text),
+        ("the network is not as its file says", "warning", DARK.text),
+        ("a port is as the network's file says again", "info", 1),
+    ]
+
+
+def test_hosts_that_no_path_leads_to_are_named() -> None:
+    condition = NetworkCondition(two_spines(1))
+    with capture_logs() as logs:
+        condition.take_in(NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")})))
+    assert condition.cut_off in (("h1",), ("h2",))
+    assert logs == [
+        {"event": "no path leads to some hosts", "hosts": list(condition.cut_off), "number": 1, "log_level": "error"}
+    ]
+    condition.take_in(NetworkSeen())
+    assert condition.cut_off == ()
+
+
+@pytest.mark.parametrize("flaps", [100])
+def test_a_cable_that_comes_and_goes_fills_no_log(flaps: int) -> None:
+    condition = NetworkCondition(two_spines(1))
+    with capture_logs() as logs:
+        for _ in range(flaps):
+            condition.take_in(NetworkSeen((DARK,), frozenset({("l1", "s1")})))
+            condition.take_in(NetworkSeen())
+    assert len(logs) < flaps / 2

@@ -1,0 +1,309 @@
+"""What a survey makes of what switches say, of a network in memory: each frame goes where a cable leads, if it does."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from os_ken.lib.packet import arp, ethernet, packet
+from os_ken.ofproto import ofproto_protocol
+from os_ken.ofproto import ofproto_v1_3 as ofp
+from os_ken.ofproto import ofproto_v1_3_parser as parser
+
+from beamer.network.codepoints import codepoint
+from beamer.network.observed_fabric import PortKey, dead_cables, mismatches
+from beamer.testing.fabrics import two_spines
+from controller.event_loop.time_slices import TimeSlices
+from controller.openflow import survey
+from controller.openflow.channel import ChannelError, RefusedError
+from controller.openflow.frames import PacketIn
+from controller.openflow.probes import host_answer, host_probe
+from controller.openflow.rules import PROBE_MAC
+from controller.openflow.survey import LOST, Survey
+
+FABRIC = two_spines(1)
+DATAPATH = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
+HOSTS = {"h1": ("l1", 3), "h2": ("l2", 3)}
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "ON_THE_WAY_S", 0.001)
+
+
+async def settled() -> None:
+    """Wait for nothing."""
+
+
+def described(number: int, up: bool = True) -> Any:
+    state = 0 if up else ofp.OFPPS_LINK_DOWN
+    return parser.OFPPort(number, "02:00:00:00:00:01", f"p{number}".encode(), 0, state, 0, 0, 0, 0, 0, 0)
+
+
+def answer(ip: str, mac: str) -> bytes:
+    made = packet.Packet()
+    made.add_protocol(ethernet.ethernet(PROBE_MAC, mac, 0x0806))
+    made.add_protocol(arp.arp(opcode=arp.ARP_REPLY, src_mac=mac, src_ip=ip, dst_mac=PROBE_MAC))
+    made.serialize()
+    return bytes(made.data)
+
+
+@dataclass
+class Wires:
+    """Where frames go. cables: from port to port. hosts: by port, the addresses there. drops: frames that are lost."""
+
+    survey: Survey | None = None
+    cables: dict[PortKey, PortKey] = field(default_factory=dict)
+    hosts: dict[PortKey, tuple[str, str]] = field(default_factory=dict)
+    drops: Callable[[PortKey, bytes], bool] = lambda sender, frame: False
+    changes: int = 0
+
+    def __post_init__(self) -> None:
+        for a, b in FABRIC.cables:
+            if b.dst in FABRIC.switch and a.dst in FABRIC.switch:
+                self.cables |= {(a.src, a.port): (b.src, b.port), (b.src, b.port): (a.src, a.port)}
+        self.hosts = {end: (FABRIC.host[name].ip, FABRIC.host[name].mac) for name, end in HOSTS.items()}
+        self.survey = Survey(FABRIC, TimeSlices(), self._changed, settled)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def carry(self, sender: PortKey, frame: bytes) -> None:
+        assert self.survey is not None
+        if self.drops(sender, frame):
+            return
+        if (at := self.cables.get(sender)) is not None:
+            self.survey.take(at[0], PacketIn(0, at[1], frame + bytes(3)))
+        elif (host := self.hosts.get(sender)) is not None and frame[: len(host_probe(host[0]))] == host_probe(host[0]):
+            self.survey.take(sender[0], PacketIn(0, sender[1], answer(*host)))
+
+
+@dataclass
+class Link:
+    """A switch's connection, as far as a survey uses it."""
+
+    name: str
+    wires: Wires
+    ports: tuple[int, ...] = (1, 2, 3, ofp.OFPP_LOCAL)
+    answers: bool = True
+    refuses: bool = False
+    datapath: Any = DATAPATH
+
+    def send(self, *messages: Any) -> None:
+        for message in messages:
+            message.set_xid(1)
+            message.serialize()
+            *_, output = message.actions
+            self.wires.carry((self.name, output.port), message.data)
+
+    async def request(self, message: Any) -> list[Any]:
+        await asyncio.sleep(0)
+        if not self.answers:
+            raise ChannelError("silent")
+        if self.refuses:
+            raise RefusedError("no")
+        return [described(number) for number in self.ports] if isinstance(message, parser.OFPPortDescStatsRequest) else [None]
+
+
+@dataclass
+class Site:
+    """A survey under test with the connections of its switches."""
+
+    wires: Wires = field(default_factory=Wires)
+    links: dict[str, Link] = field(default_factory=dict)
+
+    @property
+    def survey(self) -> Survey:
+        assert self.wires.survey is not None
+        return self.wires.survey
+
+    async def join(self, *names: str) -> None:
+        for name in names or FABRIC.switch:
+            ports = (1, 2, 3, ofp.OFPP_LOCAL) if name.startswith("l") else (1, 2)
+            self.links[name] = link = Link(name, self.wires, ports)
+            await self.survey.joined(name, link)  # type: ignore[arg-type]
+
+    async def rounds(self, number: int = 1) -> None:
+        for _ in range(number):
+            await self.survey._round()
+
+    def texts(self) -> list[str]:
+        return [one.text for one in mismatches(FABRIC, self.survey.observation())]
+
+    def status(self, switch: str, number: int, up: bool, reason: int = ofp.OFPPR_MODIFY) -> None:
+        self.survey.take(switch, parser.OFPPortStatus(DATAPATH, reason, described(number, up)))
+
+
+def run(scenario: Callable[[Site], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scenario(Site()))
+
+
+def test_a_right_network_is_known_after_one_round_and_nothing_changes_afterwards() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        seen = site.survey.observation()
+        assert seen.leads_to == site.wires.cables
+        assert seen.answers == {end: dict([address]) for end, address in site.wires.hosts.items()}
+        assert (seen.silent, seen.mute) == (frozenset(), frozenset())
+        changes = site.wires.changes
+        await site.rounds(2 * LOST)
+        assert (site.wires.changes, site.texts()) == (changes, [])
+
+    run(scenario)
+
+
+def test_a_cable_that_carries_nothing_is_dead_after_some_rounds_and_not_before() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        site.wires.drops = lambda sender, frame: sender == ("l1", 1)
+        await site.rounds(LOST - 1)
+        assert site.texts() == []
+        changes = site.wires.changes
+        await site.rounds()
+        assert site.wires.changes > changes
+        assert site.texts() == ["what l1 port 1 sends arrives nowhere; the file says at s1 port 1"]
+        site.wires.drops = lambda sender, frame: False
+        await site.rounds()
+        assert site.texts() == []
+
+    run(scenario)
+
+
+def test_a_full_queue_of_unregistered_traffic_is_no_dead_cable() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        # Only packets that carry the codepoint of class 0 pass.
+        site.wires.drops = lambda sender, frame: frame[12:14] != b"\x08\x00" or frame[15] >> 2 != codepoint(0)
+        await site.rounds(2 * LOST)
+        assert not [text for text in site.texts() if "arrives nowhere" in text]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("busy", ["l1", "s1"])
+def test_probes_of_a_switch_that_does_not_answer_and_for_one_are_not_lost(busy: str) -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        site.links[busy].answers = False
+        site.wires.drops = lambda sender, frame: sender == ("l1", 1)
+        await site.rounds(2 * LOST)
+        assert site.texts() == []
+
+    run(scenario)
+
+
+def test_loss_of_light_is_known_at_once_and_a_link_counts_again_once_a_probe_has_passed() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        site.status("l1", 1, up=False)
+        assert site.texts() == ["l1 port 1 has no link; the file connects it to s1"]
+        site.status("l1", 1, up=True)
+        assert dead_cables(FABRIC, mismatches(FABRIC, site.survey.observation())) == {("l1", "s1")}
+        await site.rounds()
+        assert site.texts() == []
+        site.status("l1", 1, up=True, reason=ofp.OFPPR_DELETE)
+        assert site.texts() == ["l1 has no port 1, to which the file connects s1; it has 2, 3"]
+        site.status("l1", ofp.OFPP_LOCAL, up=False)
+        site.status("l1", 9, up=False)
+        site.status("l1", 1, up=True, reason=ofp.OFPPR_ADD)
+        await site.rounds()
+        assert site.texts() == []
+
+    run(scenario)
+
+
+def test_swapped_hosts_are_found_by_asking_for_others() -> None:
+    async def scenario(site: Site) -> None:
+        one, other = site.wires.hosts.values()
+        site.wires.hosts = {HOSTS["h1"]: other, HOSTS["h2"]: one}
+        await site.join()
+        await site.rounds(2)
+        assert site.texts() == ["at l1 port 3 is h2; the file says h1", "at l2 port 3 is h1; the file says h2"]
+        site.wires.hosts = {HOSTS["h1"]: one, HOSTS["h2"]: other}
+        await site.rounds()
+        assert site.texts() == []
+
+    run(scenario)
+
+
+def test_a_host_that_falls_silent_is_named() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        del site.wires.hosts[HOSTS["h2"]]
+        await site.rounds(LOST - 1)
+        assert site.texts() == []
+        await site.rounds()
+        assert site.texts() == ["h2 (10.77.0.2) does not answer at l2 port 3"]
+
+    run(scenario)
+
+
+def test_nothing_is_said_of_a_switch_that_is_gone_or_does_not_describe_its_ports() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        site.survey.left("s1")
+        site.survey.left("s1")
+        site.wires.cables.clear()
+        await site.rounds(LOST)
+        assert all("s1" not in text for text in site.texts())
+        refusing = Link("s1", site.wires, refuses=True)
+        await site.survey.joined("s1", refusing)  # type: ignore[arg-type]
+        assert "s1" not in site.survey.observation().ports
+        site.status("s1", 1, up=False)
+        assert all(not text.startswith("s1") for text in site.texts())
+
+    run(scenario)
+
+
+def forged() -> Iterator[tuple[str, bytes]]:
+    other = Survey(FABRIC, TimeSlices(), lambda: None, settled)
+    yield "another controller's probe", other._probes["l1", 1][0]
+    yield "nothing", b""
+    yield "half an answer", answer("10.77.0.1", "02:00:00:00:00:01")[:30]
+    yield "an address that no host has", answer("10.99.0.1", "02:00:00:00:00:01")
+    yield "a request", host_probe("10.77.0.1")
+
+
+@pytest.mark.parametrize(("what", "frame"), tuple(forged()), ids=lambda one: one if isinstance(one, str) else "")
+def test_what_is_no_answer_to_a_probe_changes_nothing(what: str, frame: bytes) -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        before, changes = site.survey.observation(), site.wires.changes
+        site.survey.take("s2", PacketIn(0, 2, frame))
+        site.survey.take("nobody", PacketIn(0, 2, frame))
+        assert (site.survey.observation(), site.wires.changes) == (before, changes)
+
+    run(scenario)
+
+
+def test_an_answer_is_read_with_its_addresses() -> None:
+    assert host_answer(answer("10.77.0.1", "02:00:00:00:00:01")) == ("10.77.0.1", "02:00:00:00:00:01")
+    assert host_answer(answer("10.77.0.1", "02:00:00:00:00:01")[:41]) is None
+
+
+def test_rounds_go_on_until_they_are_cancelled_and_begin_at_once_where_a_port_changes() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        task = asyncio.create_task(site.survey.run())
+        while site.survey.observation().leads_to != site.wires.cables:
+            await asyncio.sleep(0.001)
+        site.status("l1", 1, up=False)
+        site.status("l1", 1, up=True)
+        began = asyncio.get_running_loop().time()
+        while site.texts():
+            await asyncio.sleep(0.001)
+        assert asyncio.get_running_loop().time() - began < survey.ROUND_S / 2
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(scenario)
