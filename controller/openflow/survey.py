@@ -187,9 +187,9 @@ class Survey:
         for port in probed:
             told, in_class_0 = self._probes[port.key]
             yield port, told
-            if port.lost:
-                yield port, in_class_0
             if (host := self._fabric.host.get(port.link.dst)) is None:
+                if port.lost == LOST - 1:
+                    yield port, in_class_0
                 continue
             for _ in range(1 + REPEATED * min(port.lost, LOST)):
                 yield port, host_probe(host.ip)

@@ -218,6 +218,25 @@ def test_loss_of_light_is_known_at_once_and_a_link_counts_again_once_a_probe_has
     run(scenario)
 
 
+def test_what_is_sent_in_class_0_is_the_last_probe_of_a_cable_between_switches_alone() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        sent: list[PortKey] = []
+
+        def in_class_0(sender: PortKey, frame: bytes) -> bool:
+            if frame[12:14] == b"\x08\x00":
+                sent.append(sender)
+            return True
+
+        site.wires.drops = in_class_0
+        await site.rounds(LOST - 1)
+        assert sent == []
+        await site.rounds(2)
+        assert set(sent) == site.wires.cables.keys()
+
+    run(scenario)
+
+
 def test_swapped_hosts_are_found_by_asking_for_others() -> None:
     async def scenario(site: Site) -> None:
         one, other = site.wires.hosts.values()
