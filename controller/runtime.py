@@ -197,8 +197,10 @@ class Runtime:
             return len({*known} ^ {*seen}) if self.record(seen_connections(self.clock(), agent, known, seen)) else 0
         elif message.error is None:
             self.installation.agent_applied(agent, message.generation, self.clock())
-        elif self._refused.take(agent):
-            log.error("agent could not apply", agent=agent, generation=message.generation, reason=shortened(message.error))
+        else:
+            self.installation.agent_lost(agent)  # What had been in force there may be no more.
+            if self._refused.take(agent):
+                log.error("agent could not apply", agent=agent, generation=message.generation, reason=shortened(message.error))
         return 0
 
     def agent_lost(self, agent: str) -> None:

@@ -382,14 +382,20 @@ class Agent:
                 except (BeamerError, OSError) as error:
                     self._limited_log.add("counters", error)
                     continue
+                for name, changes in (await self._kernel(self._enforcer.mended)).items():
+                    what = f"{changes} changes of {name}'s queues by another program, which are as they were again"
+                    self._limited_log.add("mended", what, logging.WARNING)
                 sent = await self._kernel(self._enforcer.worker_bytes)
                 await self._send(Counters(at_s=time.time(), ports=ports, workers=sent))
                 self._check_interfaces(ports)
 
     def _check_interfaces(self, ports: tuple[PortCounters, ...]) -> None:
-        """Have the assignment applied again when an interface is gone: that says so, and goes on until it is back."""
+        """Have the assignment applied again when an interface is gone, another program's, or of another MTU.
+
+        That says so, and goes on until it is as it should be.
+        """
         wanted = {port.interface for port in self._in_force.ports} if self._in_force else set()
-        if wanted - {port.interface for port in ports}:
+        if wanted - {port.interface for port in ports} or self._enforcer.misfits:
             self._inbox.renew()
 
 

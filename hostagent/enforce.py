@@ -5,12 +5,14 @@ Everything is read back.
 All of it blocks and belongs to one thread; `hostagent.agent` communicates with the controller beside it.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from beamer.errors import BeamerError, InputError, PlatformError
-from beamer.network.protocol import ClassCounter, Connections, PortCounters, WorkerBytes, WorkerId
+from beamer.network.protocol import ClassCounter, Connections, Port, PortCounters, WorkerBytes, WorkerId
+from beamer.units import ETHERNET_HEADER
 from hostagent.desired import DesiredState
 from hostagent.expiry.guard import remove_queues
 from hostagent.expiry.state import StateDirectory
@@ -18,6 +20,7 @@ from hostagent.marks.acknowledgements import Acknowledgements
 from hostagent.marks.holding import HoldRule
 from hostagent.marks.sockets import SocketTable
 from hostagent.queues.htb import ClassCount, Queues
+from hostagent.queues.kernel_changes import KernelChanges
 from hostagent.queues.tree import Tree
 
 # Reading a whole tree costs several times what its counters cost, so each port's tree is read once in so many reports. It runs
@@ -62,6 +65,8 @@ class Enforcer:
         with ExitStack() as opened:
             self._queues = Queues()
             opened.callback(self._queues.close)
+            self._kernel = KernelChanges()
+            opened.callback(self._kernel.close)
             self._hold_rule = HoldRule()
             self._sockets = SocketTable(self._hold_rule)
             opened.callback(self._sockets.close)
@@ -72,6 +77,9 @@ class Enforcer:
         self._trees: dict[str, _Installed] = {}
         self._classes: Mapping[str, Mapping[int | None, tuple[int, ...]]] = {}
         self._since_whole: dict[str, int] = {}  # The reports since the whole tree of an interface was read.
+        self._ports: Mapping[str, Port] = {}
+        self._misfits: dict[str, str] = {}  # By interface, why it does not carry the network's packets.
+        self._mended: Counter[str] = Counter()
         self._cleared = False  # It is set once marks that another agent has left are removed.
 
     def close(self) -> None:
@@ -90,6 +98,8 @@ class Enforcer:
         """
         assignment = wanted.assignment
         self._marking = frozenset(port.interface for port in assignment.ports if port.classify == "mark")
+        self._ports = {port.interface: port for port in assignment.ports}
+        self._misfits = {name: why for name, why in self._misfits.items() if name in self._ports}
         with self._state.changing():
             changes, failed = self._apply_trees(wanted.trees)
         self._classes = wanted.classes
@@ -97,7 +107,7 @@ class Enforcer:
         if not self._cleared and self._marking:
             self._sockets.unmark_leftovers()
             self._cleared = True
-        if failed := self._lost() | failed:
+        if failed := self._misfits | self._lost() | failed:
             raise _incomplete(failed)
         return changes
 
@@ -157,8 +167,23 @@ class Enforcer:
         return lost
 
     def _reconcile(self, interface: str, tree: Tree) -> int:
+        self._check_mtu(interface)
         changes = self._queues.reconcile(interface, tree)
         return changes + (self._acknowledgements.reconcile(interface) if interface in self._marking else 0)
+
+    def _check_mtu(self, interface: str) -> None:
+        """Note where a host sends larger packets than the network carries, or a switch's port carries none so large."""
+        self._misfits.pop(interface, None)
+        if (port := self._ports.get(interface)) is None:
+            return
+        mtu, of_network = self._queues.mtu(interface), port.frame_bytes - ETHERNET_HEADER
+        mend = f"ip link set {interface} mtu {of_network}, or change mtu in the network's file"
+        if port.classify == "mark" and mtu > of_network:
+            self._misfits[interface] = f"{interface} sends packets of {mtu} bytes, and the network carries {of_network}: {mend}"
+        elif port.classify == "dscp" and mtu < of_network:
+            self._misfits[interface] = (
+                f"{interface} carries packets of {mtu} bytes, and the network's have {of_network}: {mend}"
+            )
 
     def _remove(self, interface: str) -> int:
         changes = 0
@@ -196,17 +221,23 @@ class Enforcer:
         return self._sockets.worker_bytes
 
     def counters(self) -> tuple[PortCounters, ...]:
-        """Return every port's counters, and repair what another program has changed of its tree.
+        """Return every port's counters, and repair what another program has changed of its tree, see `mended`.
 
-        A missing class is noticed at once, anything else when the whole tree is read.
+        What the kernel says has changed is read at once, and everything once in a while. A port whose queues another program
+        has replaced by its own has no counters: the next `apply` says so, until it is given back.
         """
+        changed = self._kernel.take()
         whole_after = 2 * WHOLE_TREE_EVERY if self._sockets.draining else WHOLE_TREE_EVERY
         before = self._since_whole
         self._since_whole = {name: before.get(name, place % WHOLE_TREE_EVERY) + 1 for place, name in enumerate(self._classes)}
         ports = []
         for name, classes in self._classes.items():
             with suppress(InputError):  # an interface that is gone has no counters
-                counts = self._watched_counts(name, whole=self._since_whole[name] >= whole_after)
+                index = self._queues.index(name)
+                if changed.everything or index in changed.links:
+                    self._check_mtu(name)
+                told = changed.everything or index in changed.queues
+                counts = self._watched_counts(name, told or self._since_whole[name] >= whole_after)
                 ports.append(
                     PortCounters(interface=name, classes=tuple(_counter(k, ids, counts) for k, ids in classes.items()))
                 )
@@ -220,11 +251,26 @@ class Enforcer:
             with self._state.changing():
                 self._state.own(self._state.owned() | {interface})
                 index = self._queues.index(interface)
-                changes = self._reconcile(interface, installed.tree)
+                try:
+                    changes = self._reconcile(interface, installed.tree)
+                except InputError:
+                    self._trees[interface] = replace(installed, index=_ABSENT)
+                    raise
                 self._trees[interface] = replace(installed, index=index)
             if changes:
+                self._mended[interface] += changes
                 counts = self._queues.counts(interface)
         return counts
+
+    @property
+    def misfits(self) -> Mapping[str, str]:
+        """Why interfaces do not carry the network's packets, by name; `apply` raises it."""
+        return dict(self._misfits)
+
+    def mended(self) -> Mapping[str, int]:
+        """Return how many objects of each interface's tree have been mended since this was asked last."""
+        found, self._mended = self._mended, Counter()
+        return found
 
     def expire(self) -> None:
         """Remove every tree and mark: the assignment has expired."""

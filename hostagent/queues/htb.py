@@ -72,6 +72,12 @@ class Queues:
         except OSError as error:
             raise _unknown(interface) from error
 
+    def mtu(self, interface: str) -> int:
+        """Return the most bytes of a packet on an interface, without its Ethernet header. Raises `InputError` as `index`."""
+        with _naming(interface):
+            (link,) = self._ip.get_links(self.index(interface))
+            return int(link.get_attr("IFLA_MTU"))
+
     def observe(self, interface: str) -> Tree | None:
         """Return the HTB tree at the root of `interface`, None for the kernel's default.
 

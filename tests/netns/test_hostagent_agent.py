@@ -233,3 +233,30 @@ def test_the_agent_finds_the_controller_that_is_there(bench: Bench) -> None:
     bench.agent("--controller", f"ws://127.0.0.1:1,{bench.controller.url}")
     assert bench.controller.applied(bench.assign(1)).error is None
     assert bench.classes()
+
+
+def test_queues_that_another_program_replaces_are_named_and_come_back_when_it_gives_them_up(bench: Bench) -> None:
+    bench.agent()
+    bench.controller.applied(bench.assign(1))
+    after = len(bench.controller.received)
+    bench.here.run("tc", "qdisc", "replace", "dev", "data", "root", "handle", "8001:", "pfifo")
+    lost = bench.controller.wait(Applied, lambda m: m.error is not None, after)
+    assert "ports[data]: got 'pfifo 8001:', expected an interface with the kernel's default queueing discipline" in str(
+        lost.error
+    )
+    after = len(bench.controller.received)
+    bench.here.run("tc", "qdisc", "del", "dev", "data", "root")
+    bench.controller.wait(Applied, lambda m: m.error is None, after)
+    assert len(bench.classes()) == 10
+
+
+def test_an_mtu_above_the_networks_is_named_until_it_is_mended(bench: Bench) -> None:
+    bench.agent()
+    assert bench.controller.applied(bench.assign(1)).error is None
+    after = len(bench.controller.received)
+    bench.here.run("ip", "link", "set", "data", "mtu", "9000")
+    wrong = bench.controller.wait(Applied, lambda m: m.error is not None, after)
+    assert "data sends packets of 9000 bytes, and the network carries 1500: ip link set data mtu 1500" in str(wrong.error)
+    after = len(bench.controller.received)
+    bench.here.run("ip", "link", "set", "data", "mtu", "1500")
+    bench.controller.wait(Applied, lambda m: m.error is None, after)

@@ -64,8 +64,8 @@ for number in range(40):
     if child == 0:
         client.study(f"child{number}a")
         client.study(f"child{number}b")
-        os._exit(0 if client.flush(20) else 1)
-    deadline = time.monotonic() + 30
+        os._exit(0 if client.flush(60) else 1)
+    deadline = time.monotonic() + 90
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < deadline:
         time.sleep(0.001)
     if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -73,7 +73,7 @@ for number in range(40):
     failed += [number] if os.waitpid(child, 0)[1] else []
 stop.set()
 thread.join()
-print(failed, client.flush(20))
+print(failed, client.flush(90))
 """
 
 

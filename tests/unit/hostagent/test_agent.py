@@ -47,6 +47,12 @@ class FakeEnforcer:
         self.attempts: list[tuple[int, float]] = []
         self.ports: tuple[str, ...] = ("data",)
         self.expired = False
+        self.misfits: dict[str, str] = {}
+        self.mending: dict[str, int] = {}
+
+    def mended(self) -> dict[str, int]:
+        found, self.mending = self.mending, {}
+        return found
 
     def apply(self, wanted: DesiredState) -> int:
         generation = wanted.assignment.generation
@@ -356,6 +362,32 @@ def test_an_interface_that_goes_away_is_reported_and_so_is_its_return(
         enforcer.hopeless = ()
         enforcer.ports = ("data",)
         assert controller.wait(Applied, lambda m: m.error is None, after) == Applied(generation=1, changes=3)
+
+
+def test_an_interface_that_does_not_fit_is_reported_and_so_is_its_mending(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = FakeEnforcer()
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        assert controller.applied(assign(1)).error is None
+        after = len(controller.received)
+        enforcer.hopeless = (1,)
+        enforcer.misfits = {"data": "it sends packets that are too large"}
+        assert controller.wait(Applied, after=after).error == str(BROKEN)
+        enforcer.hopeless = ()
+        enforcer.misfits = {}
+        assert controller.wait(Applied, lambda m: m.error is None, after) == Applied(generation=1, changes=3)
+
+
+def test_what_another_program_had_changed_is_logged(
+    controller: FakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    enforcer = FakeEnforcer()
+    with serving(enforcer, controller, tmp_path, monkeypatch):
+        assert controller.applied(assign(1)).error is None
+        enforcer.mending = {"data": 2}
+        controller.wait(Counters, after=len(controller.received) + 1)
+    assert "mended: 2 changes of data's queues by another program, which are as they were again" in caplog.text
 
 
 def test_who_attaches_and_detaches_in_a_loop_does_not_flood_the_controller(

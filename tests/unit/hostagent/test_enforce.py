@@ -8,12 +8,14 @@ import pytest
 from beamer.errors import InputError, PlatformError
 from beamer.network.protocol import Assignment, LocalWorker, Port
 from beamer.studies.model import Process
+from beamer.units import ETHERNET_MTU
 from hostagent import enforce as module
 from hostagent.desired import DesiredState, desired_state
 from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.expiry.state import StateDirectory
 from hostagent.marks.socket_marks import Mark
 from hostagent.queues.htb import ClassCount
+from hostagent.queues.kernel_changes import Changed
 from hostagent.queues.tree import Tree, class_id
 
 PORTS = tuple(Port(interface=name, rate_bps=20_000_000, classify="mark") for name in ("e0", "e1"))
@@ -28,24 +30,47 @@ class FakeQueues:
         self.reconciled: list[str] = []
         self.refusing: set[str] = set()
         self.indices = {port.interface: place for place, port in enumerate(PORTS, 1)}
+        self.mtus = dict.fromkeys(self.indices, ETHERNET_MTU)
+        self.foreign: set[str] = set()
 
     def index(self, interface: str) -> int:
         if interface not in self.indices:
             raise InputError("ports.interface", interface, "an interface of this network namespace")
         return self.indices[interface]
 
+    def mtu(self, interface: str) -> int:
+        return self.mtus[interface]
+
     def observe(self, interface: str) -> Tree | None:
+        if interface in self.foreign:
+            raise InputError(f"ports[{interface}]", "tbf 8001:", "an interface with the kernel's default queueing discipline")
         return self.trees.get(interface)
 
     def reconcile(self, interface: str, desired: Tree) -> int:
         if interface in self.refusing:
             raise PlatformError(interface, "try again")
+        changes = int(self.observe(interface) != desired)
         self.trees[interface] = desired
         self.reconciled.append(interface)
-        return 1
+        return changes
 
     def counts(self, interface: str) -> dict[int, ClassCount]:
+        if interface in self.foreign:
+            return {}
         return {id_: ClassCount(0, 0, 0, 0) for id_ in self.trees[interface].classes}
+
+    def close(self) -> None: ...
+
+
+class FakeKernelChanges:
+    """Says once what a test says."""
+
+    def __init__(self) -> None:
+        self.changed = Changed()
+
+    def take(self) -> Changed:
+        changed, self.changed = self.changed, Changed()
+        return changed
 
     def close(self) -> None: ...
 
@@ -94,7 +119,14 @@ class FakeSockets:
 
 
 @pytest.fixture
-def queues(monkeypatch: pytest.MonkeyPatch) -> FakeQueues:
+def kernel(monkeypatch: pytest.MonkeyPatch) -> FakeKernelChanges:
+    made = FakeKernelChanges()
+    monkeypatch.setattr(module, "KernelChanges", lambda: made)
+    return made
+
+
+@pytest.fixture
+def queues(monkeypatch: pytest.MonkeyPatch, kernel: FakeKernelChanges) -> FakeQueues:
     made = FakeQueues()
     monkeypatch.setattr(module, "Queues", lambda: made)
     monkeypatch.setattr(module, "Acknowledgements", FakeAcknowledgements)
@@ -229,3 +261,71 @@ def test_an_interface_that_never_was_there_is_refused_before_anything_is_changed
 def test_what_no_host_can_carry_out_is_found_without_a_kernel(field: str, value: object, named: str) -> None:
     with pytest.raises(InputError, match=named):
         wanted(**{field: value})
+
+
+def test_what_the_kernel_says_has_changed_is_read_and_mended_at_once(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets, kernel: FakeKernelChanges
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    enforcer.apply(wanted())
+    filed = queues.trees["e1"]
+    for changed in (Changed(queues=frozenset({2})), Changed(everything=True)):
+        queues.trees["e1"] = Tree(filed.classes, filed.filters, default=77)
+        enforcer.counters()
+        assert queues.trees["e1"].default == 77, "nothing was said of it, and no class is missing"
+        kernel.changed = changed
+        assert len(enforcer.counters()) == 2
+        assert queues.trees["e1"] == filed
+        assert (enforcer.mended(), enforcer.mended()) == ({"e1": 1}, {})
+
+
+def test_queues_that_another_program_has_replaced_are_named_until_they_are_given_back(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    enforcer.apply(wanted())
+    queues.foreign = {"e1"}
+    assert [port.interface for port in enforcer.counters()] == ["e0"]
+    with pytest.raises(PlatformError, match=r"ports\[e1\]: got 'tbf 8001:'"):
+        enforcer.apply(wanted())
+    queues.foreign = set()
+    del queues.trees["e1"]
+    enforcer.apply(wanted())
+    assert queues.trees == wanted().trees
+
+
+@pytest.mark.parametrize(
+    ("classify", "mtu", "said"),
+    [
+        ("mark", 9000, "e1 sends packets of 9000 bytes, and the network carries 1500: ip link set e1 mtu 1500"),
+        ("dscp", 1400, "e1 carries packets of 1400 bytes, and the network's have 1500"),
+        ("mark", 1400, None),
+        ("dscp", 9000, None),
+    ],
+)
+def test_an_interface_that_does_not_fit_the_networks_packets_is_named(
+    tmp_path: Path,
+    queues: FakeQueues,
+    sockets: FakeSockets,
+    kernel: FakeKernelChanges,
+    classify: str,
+    mtu: int,
+    said: str | None,
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    ports = [{"interface": name, "rate_bps": 20_000_000, "classify": classify} for name in ("e0", "e1")]
+    enforcer.apply(wanted(ports=ports))
+    queues.mtus["e1"] = mtu
+    assert enforcer.misfits == {}
+    kernel.changed = Changed(links=frozenset({2}))
+    enforcer.counters()
+    assert bool(enforcer.misfits) == (said is not None)
+    if said is not None:
+        with pytest.raises(PlatformError) as refused:
+            enforcer.apply(wanted(ports=ports))
+        assert said in str(refused.value)
+    queues.mtus["e1"] = ETHERNET_MTU
+    kernel.changed = Changed(links=frozenset({2}))
+    enforcer.counters()
+    enforcer.apply(wanted(ports=ports))
+    assert enforcer.misfits == {}

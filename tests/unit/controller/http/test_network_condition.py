@@ -14,6 +14,7 @@ from beamer.network.fabric import Fabric
 from beamer.network.job import JobSpec
 from beamer.network.observed_fabric import Mismatch
 from beamer.network.policies import network_policy
+from beamer.network.protocol import Applied
 from beamer.studies.journal.store import Journal
 from beamer.studies.model import Role, Worker
 from beamer.testing.fabrics import two_spines
@@ -52,6 +53,29 @@ def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None
             assert "beamer_hosts_cut_off 1.0" in (await client.get("/metrics")).text
             switches.see(NetworkSeen())
             assert (await client.get("/v1/health")).json()["installed_everywhere"]
+        await runtime.stop()
+
+    asyncio.run(play())
+
+
+def test_an_agent_that_says_that_it_cannot_apply_what_it_had_is_not_installed(tmp_path: Path) -> None:
+    async def play() -> None:
+        switches = SwitchesInMemory([switch.name for switch in FABRIC.switches])
+        settings = ControllerSettings(FABRIC, network_policy("fifo"))
+        runtime = made_runtime(settings, Journal(f"sqlite:///{tmp_path / 'journal.db'}"), switches)
+        await runtime.start()
+
+        def answer(agent: str, error: str | None = None) -> None:
+            runtime.on_agent_message(agent, Applied(generation=runtime.agent_joined(agent).generation, changes=0, error=error))
+
+        for agent in ("h1", "h2"):
+            answer(agent)
+        assert runtime.installation.everywhere
+        answer("h2", "data: tbf 8001:")
+        assert not runtime.installation.everywhere
+        assert runtime.installation.agents["h2"] == 0
+        answer("h2")
+        assert runtime.installation.everywhere
         await runtime.stop()
 
     asyncio.run(play())
