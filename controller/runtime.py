@@ -76,7 +76,7 @@ class Runtime:
         last, builder = self.network.decision, TargetBuilder(self.fabric)
         plan, generation = plan_in_force(last, settings.queues), last.generation if last else 1
         targets = at_once(builder.build(self.tracker.running, self.network.seen, plan, self.network.sender_bps))
-        self.installation = Installation((s.name for s in self.fabric.switches), builder.ports, generation)
+        self.installation = Installation(switches.names, builder.ports, generation)
         self.condition = NetworkCondition(self.fabric)
         self._delivery = Delivery(self.installation, targets, self.agents, switches, batches, clock, self._network_seen)
         self._planner = Planner(settings, recovered, builder, self._delivery, self.record, clock)

@@ -23,11 +23,14 @@ from controller.http.standby import ReplaceableApplication, following
 from controller.identity.credentials import Credentials
 from controller.journal.leadership import Lead, lead
 from controller.journal.replay import resume
+from controller.network.delivery import Switches
+from controller.network.no_switches import NoSwitches
 from controller.openflow.driver import SwitchDriver
 from controller.runtime import Runtime
 from controller.settings import ControllerSettings
 from controller.warm_up import warm_up
 
+NO_OPENFLOW = "none"  # in the place of the address that switches connect to
 WAIT_SHOWN_S = 5.0  # So long passes between lines that say what is waited for.
 CLOCK_OFF_S = 60.0  # A journal may be so far ahead of the clock: machines that take over from each other differ by less.
 
@@ -42,8 +45,8 @@ class Service:
     """What it is asked to do."""
     journal: str
     """The URL of its journal."""
-    switch_address: tuple[str, int]
-    """The address that switches connect to."""
+    switch_address: tuple[str, int] | None
+    """The address that switches connect to, None where none speaks OpenFlow and agents alone keep the order."""
     connections: int
     """The most HTTP connections that may be open at once."""
     credentials: Credentials
@@ -114,7 +117,9 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
     """
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     settings = service.settings
-    driver = SwitchDriver(settings.fabric, *service.switch_address, tls=service.credentials.switches, watches=True)
+    driver: Switches = NoSwitches()
+    if service.switch_address is not None:
+        driver = SwitchDriver(settings.fabric, *service.switch_address, tls=service.credentials.switches, watches=True)
     await driver.start()  # Switches are then connected, and wait, when the journal has been read.
     try:
         # This comes before leading: another controller, whose kernels are compiled, would be kept from it.
@@ -129,8 +134,8 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
         gc.set_threshold(*COLLECTED)
         await runtime.start()
         served.application = create_app(runtime, service.credentials)
-        address = "{}:{}".format(*listener.getsockname()[:2])
-        openflow, read = "{}:{}".format(*service.switch_address), led.recovered.link.number
+        address, read = "{}:{}".format(*listener.getsockname()[:2]), led.recovered.link.number
+        openflow = "{}:{}".format(*service.switch_address) if service.switch_address else NO_OPENFLOW
         log.info("serving", http=address, openflow=openflow, term=led.journal.term, events_in_journal=read)
         decided()
         await lost
@@ -139,7 +144,7 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
         await runtime.stop()
 
 
-def _resumed(settings: ControllerSettings, led: Lead, driver: SwitchDriver, lost: asyncio.Future[None]) -> Runtime:
+def _resumed(settings: ControllerSettings, led: Lead, driver: Switches, lost: asyncio.Future[None]) -> Runtime:
     """Return a controller that goes on where its journal ends. lost: fails when it leads no more."""
     if (ahead_s := led.recovered.tracker.now_s - time.time()) > CLOCK_OFF_S:
         consequence = "events go on from the journal's time, tokens expire by the clock's"

@@ -27,7 +27,7 @@ from controller.http.connections import connections_within, raise_descriptor_lim
 from controller.identity.credentials import check_exposure, read_credentials
 from controller.limits import Limits, read_limits
 from controller.liveness.watch import GRACE_S, SILENCE_S, WatchOptions
-from controller.service import Service, serve_until_stopped
+from controller.service import NO_OPENFLOW, Service, serve_until_stopped
 from controller.settings import ControllerSettings
 
 
@@ -38,7 +38,10 @@ def serve(
     queues: Annotated[int, typer.Option(help="Managed classes per port.")] = QUEUES,
     mode: Annotated[str, typer.Option(help=f"How the order is kept: {', '.join(PLAN_MODES)}.")] = DEFAULT_MODE,
     http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = f"127.0.0.1:{HTTP_PORT}",
-    openflow: Annotated[str, typer.Option(help="Address that switches connect to.")] = "127.0.0.1:6653",
+    openflow: Annotated[
+        str,
+        typer.Option(help="Address that switches connect to; none: no switch speaks OpenFlow, agents alone keep the order."),
+    ] = "127.0.0.1:6653",
     gpu_policy: Annotated[
         str,
         typer.Option(help=f"Decide which trials have which GPUs by this policy: {', '.join(GPU_POLICIES)}.  [default: none]"),
@@ -78,7 +81,7 @@ def serve(
     chosen = network_policy(policy)
     carried_out = plan_mode(mode)
     check_pair(chosen, Classes(queues=check_queues(queues), plan_mode=carried_out))
-    switch_address = parse_address(openflow, "--openflow")
+    switch_address = None if openflow == NO_OPENFLOW else parse_address(openflow, "--openflow")
     if gpu_policy:
         GPU_POLICIES.choose("--gpu-policy", gpu_policy)
     if gpu_settings and not gpu_policy:
@@ -93,7 +96,7 @@ def serve(
     settings = ControllerSettings(network, chosen, queues, carried_out, decides, seed, WatchOptions(grace, silence), most)
     credentials = read_credentials(tls_cert, tls_key, tls_ca, token_key)
     if not insecure:
-        check_exposure(http, openflow, credentials)
+        check_exposure(http, None if switch_address is None else openflow, credentials)
     connections = connections_within(raise_descriptor_limit(), most, len(network.switches) + len(network.agents))
     service = Service(settings, journal, switch_address, connections, credentials)
     with listen(http) as listener:

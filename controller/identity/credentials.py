@@ -45,13 +45,13 @@ def read_credentials(cert: Path | None, key: Path | None, ca: Path | None, token
     return Credentials(http, switches, tokens)
 
 
-def check_exposure(http: str, openflow: str, credentials: Credentials) -> None:
-    """Raise `InputError` if an address is reached from other machines and lacks its credentials."""
+def check_exposure(http: str, openflow: str | None, credentials: Credentials) -> None:
+    """Raise `InputError` if an address is reached from other machines and lacks its credentials. openflow: if there is one."""
     for field, address, complete, needed in (
         ("--http", http, credentials.http and credentials.tokens, f"{_TLS_OPTIONS}, and --token-key"),
         ("--openflow", openflow, credentials.switches, _TLS_OPTIONS),
     ):
-        if not complete and not is_loopback(parse_address(address, field)[0]):
+        if address is not None and not complete and not is_loopback(parse_address(address, field)[0]):
             expected = f"a loopback address, or {needed} (docs/operate.md), or --insecure to let whoever reaches it in"
             raise InputError(field, address, expected)
 

@@ -29,7 +29,11 @@ log = structlog.get_logger("beamer-controller")
 
 
 class Switches(Protocol):
-    """What installs rules on switches; `SwitchDriver` is the live one."""
+    """What installs rules on switches; `SwitchDriver` is the live one, `NoSwitches` where there are none to lead."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The switches that it leads."""
 
     def lead(self, on_event: Callable[[SwitchEvent], None], terms: Terms) -> None:
         """Have the next `start` take switches over. on_event: called on the loop. terms: this leadership's."""

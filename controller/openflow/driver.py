@@ -105,6 +105,11 @@ class SwitchDriver:
         self._server: asyncio.Server | None = None
 
     @property
+    def names(self) -> Sequence[str]:
+        """The switches of the fabric."""
+        return tuple(self._name_of.values())
+
+    @property
     def address(self) -> tuple[str, int]:
         """Where switches connect, once started."""
         if self._server is None:
