@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -145,6 +145,7 @@ class Agent:
         self._refused: dict[WorkerId, str] = {}
         self._fitting = ReportFitting()
         self._reported_workers: Workers | None = None
+        self._misfits: Mapping[str, str] = {}
         self._limited_log = RateLimitedLog()
 
     async def run(self) -> None:
@@ -395,7 +396,9 @@ class Agent:
         That says so, and goes on until it is as it should be.
         """
         wanted = {port.interface for port in self._in_force.ports} if self._in_force else set()
-        if wanted - {port.interface for port in ports} or self._enforcer.misfits:
+        misfits = self._enforcer.misfits
+        if wanted - {port.interface for port in ports} or misfits != self._misfits:
+            self._misfits = misfits
             self._inbox.renew()
 
 

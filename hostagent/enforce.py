@@ -20,7 +20,7 @@ from hostagent.marks.acknowledgements import Acknowledgements
 from hostagent.marks.holding import HoldRule
 from hostagent.marks.sockets import SocketTable
 from hostagent.queues.htb import ClassCount, Queues
-from hostagent.queues.kernel_changes import KernelChanges
+from hostagent.queues.kernel_changes import Changed, KernelChanges
 from hostagent.queues.tree import Tree
 
 # Reading a whole tree costs several times what its counters cost, so each port's tree is read once in so many reports. It runs
@@ -67,6 +67,7 @@ class Enforcer:
             opened.callback(self._queues.close)
             self._kernel = KernelChanges()
             opened.callback(self._kernel.close)
+            self._changed_since = Changed()  # What the kernel has said, until every port was looked at.
             self._hold_rule = HoldRule()
             self._sockets = SocketTable(self._hold_rule)
             opened.callback(self._sockets.close)
@@ -226,7 +227,7 @@ class Enforcer:
         What the kernel says has changed is read at once, and everything once in a while. A port whose queues another program
         has replaced by its own has no counters: the next `apply` says so, until it is given back.
         """
-        changed = self._kernel.take()
+        changed = self._changed_since = self._changed_since | self._kernel.take()
         whole_after = 2 * WHOLE_TREE_EVERY if self._sockets.draining else WHOLE_TREE_EVERY
         before = self._since_whole
         self._since_whole = {name: before.get(name, place % WHOLE_TREE_EVERY) + 1 for place, name in enumerate(self._classes)}
@@ -236,11 +237,12 @@ class Enforcer:
                 index = self._queues.index(name)
                 if changed.everything or index in changed.links:
                     self._check_mtu(name)
-                told = changed.everything or index in changed.queues
-                counts = self._watched_counts(name, told or self._since_whole[name] >= whole_after)
+                notified = changed.everything or index in changed.queues
+                counts = self._watched_counts(name, notified or self._since_whole[name] >= whole_after)
                 ports.append(
                     PortCounters(interface=name, classes=tuple(_counter(k, ids, counts) for k, ids in classes.items()))
                 )
+        self._changed_since = Changed()
         return tuple(ports)
 
     def _watched_counts(self, interface: str, whole: bool) -> dict[int, ClassCount]:

@@ -15,7 +15,7 @@ Json = Mapping[str, Any]
 def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
     """Show each port at which the network is not as its file says: what a controller sees of ports, cables and hosts.
 
-    Ends with 1 where it differs, or a switch is not connected, of which nothing is seen, and with 2 where no controller leads.
+    Ends with 1 where it differs or a switch shows nothing, and with 2 where no controller leads, or it leads no switch.
     """
     with ControllerApi(url) as api:
         health = next((state.health for state in api.states() if state.health is not None), None)
@@ -27,6 +27,8 @@ def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
     if found is None:
         raise PlatformError("the controller is older than this command, and does not look at its network", "upgrade it first")
     of, seen = health["switches"]["expected"], found["switches_seen"]
+    if not of:
+        raise PlatformError("the controller leads no switch, and only switches show a network", "compare its cables by hand")
     if as_json:
         print_json({"switches": of, **found})
     else:
@@ -43,9 +45,10 @@ def summary(found: Json, switches: int) -> list[str]:
     """Return what the mismatches come to, a sentence each. found: `network` of the controller's health."""
     lines = []
     if (unseen := switches - found["switches_seen"]) > 0:
-        lines.append(f"of {unseen} of {switches} switches nothing is seen: beamer status names what is not connected")
+        why = "they are not connected, see beamer status, or do not describe their ports, see the controller's log"
+        lines.append(f"of {unseen} of {switches} switches nothing is seen: {why}")
     if found["dead_cables"]:
-        lines.append(f"packets are led around {', '.join('-'.join(ends) for ends in found['dead_cables'])}")
+        lines.append(f"dead, and not used where there is another path: {', '.join('-'.join(e) for e in found['dead_cables'])}")
     if found["cut_off"]:
         lines.append(f"no path leads to {', '.join(found['cut_off'])}")
     if not found["mismatches"] and not unseen:

@@ -24,16 +24,29 @@ class NextHops:
         self._hosts = hosts
         self._intact: NextHops | None = None  # The same network without dead cables, where it has some.
         self._towards: dict[str, dict[str, tuple[str, ...]]] = {}  # The choices of every node, by destination.
+        self._latest: tuple[frozenset[Cable], NextHops] | None = None  # What was asked for around dead cables last.
 
     def around(self, dead: Collection[Cable]) -> "NextHops":
         """Return the next hops where these cables and no others are dead."""
-        intact = self._intact or self
-        if not dead:
+        intact, cables = self._intact or self, frozenset(dead)
+        if not cables:
             return intact
+        if intact._latest is not None and intact._latest[0] == cables:
+            return intact._latest[1]
         found = NextHops(intact._graph.edges, self._hosts)
-        found._graph.remove_edges_from(dead)
+        found._graph.remove_edges_from(cables)
         found._intact = intact
+        intact._latest = cables, found
         return found
+
+    def parts(self) -> list[set[str]]:
+        """Return the nodes that have paths to each other, largest part first."""
+        return sorted(nx.connected_components(self._graph), key=len, reverse=True)
+
+    def lead_over(self, cables: Collection[Cable], destination: str) -> bool:
+        """Return whether a shortest path to a host leads over one of some cables."""
+        choices = self._choices(destination)
+        return any(b in choices.get(a, ()) or a in choices.get(b, ()) for a, b in cables)
 
     def of(self, node: str, destination: str, plane: int) -> str | None:
         """Return the neighbour to which a node sends what is for a host on a plane, None where no path leads there."""

@@ -1,7 +1,7 @@
 """What switches and hosts show of a network, and in what that differs from its file.
 
-Pure: whoever asks switches (`controller.openflow.survey`) fills an `Observation`. Nothing is a mismatch that was not seen:
-of a switch that is not connected, or a port whose probes are under way, nothing is said.
+Pure: whoever asks switches (`controller.openflow.survey`) fills an `Observation`. Nothing is a mismatch that was not seen: of
+the ports of a switch that is not connected nothing is said. A cable that was found dead stays so until a probe has passed it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,9 +28,9 @@ class PortState:
 class Observation:
     """What is known of a network.
 
-    ports: of each switch that is connected, by number. leads_to: where what a switch's port sends arrives. silent: ports
-    whose probes arrive nowhere. answers: the Ethernet address by which a host's IP address answers at a port. mute: ports
-    at which nothing answers.
+    ports: of each switch that is connected, by number. leads_to: where what a switch's port sends arrives. silent: ports to
+    other switches whose probes arrive nowhere, also of switches that are not connected any more. answers: the Ethernet address
+    by which a host's IP address answers at a port. mute: ports at which nothing answers.
     """
 
     ports: Mapping[str, Mapping[int, PortState]] = field(default_factory=dict)
@@ -59,33 +59,30 @@ CUT = frozenset({"no port", "no link", "wrong cable", "no path"})
 
 def mismatches(fabric: Fabric, seen: Observation) -> tuple[Mismatch, ...]:
     """Return in what a network differs from its file, by switch and port."""
-    found = [one for link in fabric.links if link.src in seen.ports for one in _of_port(fabric, link, seen)]
+    where: dict[str, list[PortKey]] = {}
+    for end, answers in seen.answers.items():
+        for ip in answers:
+            where.setdefault(ip, []).append(end)
+    found = [one for link in fabric.links if link.src in seen.ports for one in _of_port(fabric, link, seen, where)]
     return tuple(sorted(found, key=lambda one: (one.switch, one.port)))
 
 
-def dead_cables(fabric: Fabric, found: tuple[Mismatch, ...]) -> frozenset[Cable]:
-    """Return the cables between switches that nothing passes, in one order of their ends."""
+def dead_cables(fabric: Fabric, found: tuple[Mismatch, ...], silent: frozenset[PortKey] = frozenset()) -> frozenset[Cable]:
+    """Return the cables between switches that nothing passes, in one order of their ends. silent: as of `Observation`."""
     leads = {(link.src, link.port): link.dst for link in fabric.links}
-    ends = {(one.switch, leads[one.switch, one.port]) for one in found if one.kind in CUT}
+    ports = {(one.switch, one.port) for one in found if one.kind in CUT} | silent
+    ends = {(port[0], leads[port]) for port in ports}
     return frozenset((min(a, b), max(a, b)) for a, b in ends if b in fabric.switch)
 
 
 def cut_off(fabric: Fabric, dead: frozenset[Cable]) -> tuple[str, ...]:
     """Return the hosts that some other one has no path to around dead cables, but for those of the largest part."""
-    hops = fabric.next_hops.around(dead)
-    parts: list[list[str]] = []
-    for host in fabric.host:
-        for part in parts:
-            if hops.of(part[0], host, 0) is not None:
-                part.append(host)
-                break
-        else:
-            parts.append([host])
-    largest = max(parts, key=len, default=[])
-    return tuple(host for part in parts if part is not largest for host in part)
+    parts = [part & fabric.host.keys() for part in fabric.next_hops.around(dead).parts()]
+    largest: set[str] = max(parts, key=len, default=set())
+    return tuple(host for host in fabric.host if host not in largest)
 
 
-def _of_port(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatch]:
+def _of_port(fabric: Fabric, link: Link, seen: Observation, where: Mapping[str, list[PortKey]]) -> Iterator[Mismatch]:
     """Yield what is wrong at the port of a switch from which a link leads."""
     end = link.src, link.port
     here = f"{link.src} port {link.port}"
@@ -109,7 +106,7 @@ def _of_port(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatch
             *end,
             f"{here} runs at {rate_text(state.bps)}; the file says {rate_text(link.rate_bps)}, so that no queue forms",
         )
-    yield from _of_host(fabric, link, seen) if link.dst in fabric.host else _of_trunk(fabric, link, seen)
+    yield from _of_host(fabric, link, seen, where) if link.dst in fabric.host else _of_trunk(fabric, link, seen)
 
 
 def _of_trunk(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatch]:
@@ -120,11 +117,11 @@ def _of_trunk(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatc
     if where is not None and where != said:
         text = f"{_named(end)} leads to {_named(where)}; the file says {_named(said)}"
         yield Mismatch("wrong cable", *end, text)
-    elif where is None and end in seen.silent and link.dst in seen.ports:
+    elif where is None and end in seen.silent:
         yield Mismatch("no path", *end, f"what {_named(end)} sends arrives nowhere; the file says at {_named(said)}")
 
 
-def _of_host(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatch]:
+def _of_host(fabric: Fabric, link: Link, seen: Observation, where: Mapping[str, list[PortKey]]) -> Iterator[Mismatch]:
     end = link.src, link.port
     host = fabric.host[link.dst]
     answers = seen.answers.get(end, {})
@@ -134,8 +131,8 @@ def _of_host(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatch
     if mac is not None:
         yield Mismatch("wrong host", *end, f"{host.name} ({host.ip}) has the Ethernet address {mac}; the file says {host.mac}")
         return
-    others = [other.name for other in fabric.hosts if other.ip in answers]
-    elsewhere = [_named(at) for at, found in seen.answers.items() if host.ip in found]
+    others = [other.name for other in fabric.hosts if other.ip in answers] if answers else []
+    elsewhere = [_named(at) for at in where.get(host.ip, ())]
     if others:
         yield Mismatch("wrong host", *end, f"at {_named(end)} is {', '.join(others)}; the file says {host.name}")
     elif elsewhere:

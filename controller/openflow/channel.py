@@ -18,7 +18,7 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.event_loop.time_slices import TimeSlices
 from controller.openflow import wire
-from controller.openflow.frames import HEADER, FrameError, FrameHeader, hello_versions, packet_in, part_kind, readable
+from controller.openflow.frames import HEADER, FrameError, FrameHeader, PacketIn, hello_versions, packet_in, part_kind, readable
 
 HANDSHAKE_S = 10.0
 ECHO_S = 3.0  # An echo request is sent after so much silence.
@@ -84,6 +84,7 @@ ANSWERS: Mapping[type, type] = {
     parser.OFPPortDescStatsRequest: parser.OFPPortDescStatsReply,
 }
 """The requests that are made, each with what answers it."""
+UNASKED = PacketIn, parser.OFPPortStatus, parser.OFPFlowRemoved
 
 
 @dataclass
@@ -190,6 +191,8 @@ class Channel:
 
         Raises `RefusedError` if the switch answers by an error and `ChannelError` if it does not answer.
         """
+        if self._has_ended:
+            raise ChannelError("connection closed")
         answer = PendingAnswer(ANSWERS[type(message)], asyncio.get_running_loop().create_future())
         message.set_xid(next(self._xids) & 0xFFFFFFFF)
         self._waiting[message.xid] = answer
@@ -270,7 +273,8 @@ class Channel:
                 answer.set_xid(message.xid)
                 self.send(answer)
             return
-        pending = self._waiting.get(message.xid)
+        # What a switch sends of its own accord has a number of its own choice.
+        pending = None if isinstance(message, UNASKED) else self._waiting.get(message.xid)
         if pending is None or pending.future.done():
             self.on_message(message)
         elif isinstance(message, parser.OFPErrorMsg):

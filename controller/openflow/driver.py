@@ -98,7 +98,8 @@ class SwitchDriver:
         self._limited = LimitedLog()
         self._endings = VariedLogLimit(MAX_LOGGED, LOG_AGAIN_S)
         self._detours = Detours(fabric, self._turns, self._replace)
-        self._survey = Survey(fabric, self._turns, self._look, self._settled) if watches else None
+        self._survey = Survey(fabric, self._turns, self._look_soon, self._settled) if watches else None
+        self._looks = False  # It is set while `_look` is due.
         self._gathered, self._gather_until = asyncio.Event(), 0.0
         self._seen = NetworkSeen()
         self._tasks: list[asyncio.Task[None]] = []
@@ -191,13 +192,20 @@ class SwitchDriver:
         finally:
             self._working = None
 
+    def _look_soon(self) -> None:
+        """Have `_look` called in the next turn of the event loop: much may become known in one, and faults end nothing else."""
+        if not self._looks:
+            self._looks = True
+            asyncio.get_running_loop().call_soon(self._look)
+
     def _look(self) -> None:
         """Report what is known of the network, if that is something else than before, and lead packets accordingly."""
+        self._looks = False
         assert self._survey is not None
         assert self._lead is not None
         observation = self._survey.observation()
         found = mismatches(self._fabric, observation)
-        seen = NetworkSeen(found, dead_cables(self._fabric, found), len(observation.ports))
+        seen = NetworkSeen(found, dead_cables(self._fabric, found, observation.silent), len(observation.ports))
         if seen != self._seen:
             self._seen = seen
             self._detours.avoid(seen.dead)
@@ -211,6 +219,7 @@ class SwitchDriver:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._gather_until):
                 await self._gathered.wait()
+        await asyncio.sleep(0)  # What has just become known is looked at in the next turn.
         await self._detours.settled()
 
     def _replace(self, rules: Mapping[str, Mapping[Slot, Rule]]) -> list[asyncio.Future[None]]:

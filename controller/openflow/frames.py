@@ -101,10 +101,8 @@ class PacketIn:
 
 
 def packet_in(frame: bytes) -> PacketIn | None:
-    """Return what a checked frame hands over, None if it is of another type, or no port is named."""
+    """Return what a checked frame of that type hands over, None if no port is named."""
     head = FrameHeader.of(frame)
-    if head.kind != ofp.OFPT_PACKET_IN:
-        return None
     (length,) = _LENGTH.unpack_from(frame, _PACKET_IN + 2)
     at, end = _PACKET_IN + 4, _PACKET_IN + length
     data = frame[end + -length % _ALIGNED + 2 :]

@@ -58,11 +58,11 @@ def _of_port(chassis: str, port: str, description: str) -> tuple[bytes, bytes]:
         lldp.SystemDescription(system_description=f"Beamer: {description}".encode()),
         lldp.End(),
     )
-    told = lldp.lldp(parts)
+    body = lldp.lldp(parts)
     in_class_0 = ipv4.ipv4(tos=codepoint(0) << 2, ttl=1, proto=_EXPERIMENTAL, src=_ANY, dst="255.255.255.255")
     return (
-        _frame(ethernet.ethernet(lldp.LLDP_MAC_NEAREST_BRIDGE, PROBE_MAC, ETH_TYPE_LLDP), told),
-        _frame(ethernet.ethernet(PROBE_MAC, _SOURCE, ETH_TYPE_IP), in_class_0, told.serialize(None, None)),
+        _frame(ethernet.ethernet(lldp.LLDP_MAC_NEAREST_BRIDGE, PROBE_MAC, ETH_TYPE_LLDP), body),
+        _frame(ethernet.ethernet(PROBE_MAC, _SOURCE, ETH_TYPE_IP), in_class_0, body.serialize(None, None)),
     )
 
 

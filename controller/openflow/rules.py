@@ -49,6 +49,7 @@ HARD_S = 300  # The controller restarts the time-out.
 
 IPV4 = 0x0800
 ARP = 0x0806
+ARP_REPLY = 2
 LLDP = 0x88CC
 TCP = 6
 CONTROLLER = 0xFFFFFFFD  # the port that stands for it
@@ -284,14 +285,14 @@ def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:
     """Yield how packets enter: trusted from another switch, cleared from a host."""
     for link in fabric.links:
         if link.src == switch and link.dst in fabric.switch:
+            yield _rule(Band.PROBE, match(in_port=link.port, eth_type=IPV4, eth_dst=PROBE_MAC), (Output(CONTROLLER),))
             yield _rule(Band.TRUNK, match(in_port=link.port), goto=Table.ROUTE)
             for klass, dscp in enumerate(CODEPOINTS):
                 marked = match(in_port=link.port, eth_type=IPV4, ip_dscp=dscp)
                 yield _rule(Band.TRUNK_CLASS, marked, (SetQueue(klass + 1),), Table.ROUTE, klass=klass)
     # By any port: what comes by one that the file does not name says where the cable really leads.
-    probes = [match(eth_type=LLDP, eth_src=PROBE_MAC), *(match(eth_type=kind, eth_dst=PROBE_MAC) for kind in (ARP, IPV4))]
-    for probe in probes:
-        yield _rule(Band.PROBE, probe, (Output(CONTROLLER),))
+    yield _rule(Band.PROBE, match(eth_type=LLDP, eth_src=PROBE_MAC), (Output(CONTROLLER),))
+    yield _rule(Band.PROBE, match(eth_type=ARP, eth_dst=PROBE_MAC, arp_op=ARP_REPLY), (Output(CONTROLLER),))
     yield ACCESS_RULE
     yield _rule(Band.EXPIRED, match(), goto=Table.CLEAR)
     yield _rule(Band.KEEP, match(), goto=Table.ROUTE)

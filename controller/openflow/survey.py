@@ -1,9 +1,10 @@
 """Watches how a network is cabled, through its connected switches: port states as they change, and probes once in a while.
 
 Each port of a switch sends a probe, to the switch or the host that the file has behind it (`probes`). A probe counts as lost
-only where its switch has said that it was sent, and the one that it was for answers as well, so that a busy machine delays
-what is found, and does not make it wrong. Loss of light is reported by the switch at once. Nothing that is forwarded depends
-on any of this.
+only where its switch has said that it was sent, and the one that it was for answers as well and has its rules, so that a busy
+machine delays what is found, and does not make it wrong. Loss of light is reported by the switch at once. A cable that was
+found dead stays so until a probe has passed it, whatever becomes of the switches at its ends. Nothing that is forwarded
+depends on any of this.
 """
 
 import asyncio
@@ -11,11 +12,14 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+import structlog
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from beamer.log_limit import LogLimit
 from beamer.network.fabric import Fabric, Link
 from beamer.network.observed_fabric import Observation, PortKey, PortState
 from controller.event_loop.time_slices import TimeSlices, batched
@@ -27,23 +31,33 @@ from controller.openflow.probes import cable_probes, host_answer, host_probe
 ROUND_S = 1.0  # Probes are sent so often, if not more of them than these would be due:
 PROBES_PER_S = 500
 ON_THE_WAY_S = 0.15  # A probe has so long after its switch has sent it.
+BARRIER_S = 1.0  # A switch that does not answer for so long is left out of a round.
 LOST = 3  # After so many lost probes in a row a port leads nowhere.
 REPEATED = 2  # For each round without an answer a host is asked so many times more: full queues drop many packets, not all.
 ASKED_AT_ONCE = 16  # At a port where the expected host is not, so many others are asked for in a round.
+TAKEN = 256  # Of a port so many packets are taken in for each round: a right one hands over a few.
 QUEUE = 1  # of class 0, where a switch honours it
 BATCH = 32  # probes sent in one turn of the event loop
+
+log = structlog.get_logger("beamer-controller")
+_host_probe = lru_cache(maxsize=1 << 14)(host_probe)
 
 
 @dataclass
 class _Port:
-    """What is known of a switch's port that the file names. lost: probes in a row that arrived nowhere."""
+    """What is known of a switch's port that the file names.
+
+    answers: Ethernet addresses by IP, each with the round in which it was heard last. lost: probes in a row that arrived
+    nowhere. taken: packets that it has handed over since the last round.
+    """
 
     link: Link
     state: PortState | None = None
     leads_to: PortKey | None = None
-    answers: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, tuple[str, int]] = field(default_factory=dict)
     lost: int = 0
     heard: bool = False
+    taken: int = 0
 
     @property
     def key(self) -> PortKey:
@@ -64,20 +78,24 @@ class Survey:
     def __init__(
         self, fabric: Fabric, turns: TimeSlices, on_change: Callable[[], None], settled: Callable[[], Awaitable[None]]
     ) -> None:
-        self._settled = settled
         self._fabric = fabric
         self._turns = turns
         self._on_change = on_change
-        of_switches = [link for link in fabric.links if link.src in fabric.switch]
-        self._ports = {(link.src, link.port): _Port(link) for link in of_switches}
+        self._settled = settled
+        self._of_switch: dict[str, list[_Port]] = {name: [] for name in fabric.switch}
+        for link in fabric.links:
+            if link.src in fabric.switch:
+                self._of_switch[link.src].append(_Port(link))
+        self._ports = {port.key: port for ports in self._of_switch.values() for port in ports}
         self._probes = cable_probes(fabric, secrets.token_hex(16))
         self._sender = {frame: key for key, frames in self._probes.items() for frame in frames}
         self._probe_bytes = {len(frame) for frame in self._sender}
         self._addresses = frozenset(host.ip for host in fabric.hosts)
         self._channels: dict[str, Channel] = {}
+        self._with_rules: set[str] = set()  # The switches that have had all their rules: before, they lose probes.
         self._all_ports: dict[str, dict[int, PortState]] = {}
-        self._hosts_asked = 0  # counts on, so that each host has its turn
-        self._soon = asyncio.Event()
+        self._rounds = 0
+        self._limit = LogLimit(1, 3600.0)
 
     @property
     def switches(self) -> int:
@@ -86,38 +104,45 @@ class Survey:
 
     def observation(self) -> Observation:
         """Return what is known now."""
-        of_connected = [port for port in self._ports.values() if port.link.src in self._channels]
-        lost = frozenset(port.key for port in of_connected if port.lost >= LOST)
-        to_hosts = frozenset(key for key in lost if self._ports[key].link.dst in self._fabric.host)
+        of_connected = [port for name in self._channels for port in self._of_switch[name]]
+        lost = [port for port in self._ports.values() if port.lost >= LOST]
         return Observation(
             ports={name: dict(ports) for name, ports in self._all_ports.items()},
             leads_to={port.key: port.leads_to for port in of_connected if port.leads_to is not None},
-            silent=lost - to_hosts,
-            answers={port.key: dict(port.answers) for port in of_connected if port.answers},
-            mute=to_hosts,
+            silent=frozenset(port.key for port in lost if port.link.dst in self._fabric.switch),
+            answers={port.key: {ip: mac for ip, (mac, _) in port.answers.items()} for port in of_connected if port.answers},
+            mute=frozenset(port.key for port in lost if port.link.dst in self._fabric.host),
         )
 
     async def joined(self, switch: str, channel: Channel) -> None:
         """Watch a switch that this controller has begun to lead. Raises `ChannelError` where it is gone."""
         try:
             described = await channel.request(parser.OFPPortDescStatsRequest(channel.datapath, 0))
-        except RefusedError:
-            return  # A switch that does not describe its ports is not watched.
+        except RefusedError as error:
+            if self._limit.take(switch):
+                log.warning("switch does not describe its ports, so they are not checked", switch=switch, reason=str(error))
+            return
         self._all_ports[switch] = {port.port_no: wire.port_state(port) for port in described if port.port_no <= ofp.OFPP_MAX}
         self._channels[switch] = channel
-        for port in self._of_switch(switch):
+        for port in self._of_switch[switch]:
             self._set_state(port, self._all_ports[switch].get(port.link.port))
         self._on_change()
-        self._soon.set()
         await self._settled()
 
+    def has_rules(self, switch: str) -> None:
+        """Take in that a switch has its rules, by which it hands probes over."""
+        if switch in self._channels and switch not in self._with_rules:
+            self._with_rules.add(switch)
+            self._probe(self._of_switch[switch])
+
     def left(self, switch: str) -> None:
-        """Say no more of a switch that is gone."""
+        """Say no more of the ports of a switch that is gone."""
         if self._channels.pop(switch, None) is None:
             return
+        self._with_rules.discard(switch)
         del self._all_ports[switch]
-        for port in self._of_switch(switch):
-            port.state, port.leads_to, port.lost = None, None, 0
+        for port in self._of_switch[switch]:
+            port.state, port.leads_to, port.lost = None, None, LOST if port.lost >= LOST else 0
             port.answers.clear()
         self._on_change()
 
@@ -134,82 +159,112 @@ class Survey:
             else:
                 ports[number] = wire.port_state(message.desc)
             if port := self._ports.get((switch, number)):
+                was_up = port.is_up
                 self._set_state(port, ports.get(number))
+                if port.is_up and not was_up:
+                    self._probe([port])
                 self._on_change()
-                self._soon.set()
 
     async def run(self) -> None:
         """Send probes until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
-            self._soon.clear()
-            sent = await self._round()
-            rest = max(ROUND_S, sent / PROBES_PER_S) - (loop.time() - began)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(rest, 0.0)):
-                    await self._soon.wait()
+            began, sent = loop.time(), 0
+            try:
+                sent = await self._round()
+            except Exception as error:  # noqa: BLE001  A fault must not end the watch.
+                loop.call_exception_handler({"message": "a fault while the network was looked at", "exception": error})
+            await asyncio.sleep(max(ROUND_S, sent / PROBES_PER_S) - (loop.time() - began))
 
     async def _round(self) -> int:
         """Send a probe from each port, see which arrive, and return how many were sent."""
-        probed = [port for port in self._ports.values() if port.is_up and port.link.src in self._channels]
-        for port in probed:
-            port.heard = False
+        self._rounds += 1
+        probed = [port for name in self._channels for port in self._of_switch[name] if port.is_up]
+        for port in self._ports.values():
+            port.heard, port.taken = False, 0
         channels, sent = dict(self._channels), 0
         place = self._turns.begin()
-        for some in batched(list(self._frames(probed)), BATCH):
+        for some in batched(self._frames(probed), BATCH):
             await self._turns.granted(place)
-            for port, frame in some:
-                if (channel := self._channels.get(port.link.src)) is not None:
-                    _send(channel, port.link.port, frame)
-                    sent += 1
+            sent += sum(self._send(port, frame) for port, frame in some)
         answered = await _answering(channels)
         await asyncio.sleep(ON_THE_WAY_S)
         answered &= await _answering(channels)
+        counted = answered & self._with_rules
+        before = [port for port in self._ports.values() if port.lost >= LOST]
         changed = False
         for port in probed:
-            there = port.link.dst in self._fabric.host or port.link.dst in answered
-            if port.link.src in answered and there and port.is_up:
-                before = port.lost >= LOST
-                port.lost = 0 if port.heard else port.lost + 1
-                if port.lost >= LOST and (port.leads_to or port.answers):
-                    port.leads_to = None
-                    port.answers.clear()
-                    changed = True
-                changed |= before != (port.lost >= LOST)
-        if changed:
+            there = port.link.dst in self._fabric.host or port.link.dst in counted
+            if port.link.src in counted and there and port.is_up:
+                port.lost = 0 if port.heard else min(port.lost + 1, LOST)
+                if port.lost == LOST and port.leads_to is not None:
+                    port.leads_to, changed = None, True
+            changed |= self._forget_answers(port)
+        if changed or before != [port for port in self._ports.values() if port.lost >= LOST]:
             self._on_change()
         return sent
 
     def _frames(self, probed: Iterable[_Port]) -> Iterator[tuple[_Port, bytes]]:
         """Yield what is sent from each port."""
-        missing = [p.link.dst for p in self._ports.values() if p.link.dst in self._fabric.host and not self._is_right(p)]
+        hosts = self._fabric.host
+        missing = [port.link.dst for port in self._ports.values() if port.link.dst in hosts and not self._is_right(port)]
+        first = self._rounds * ASKED_AT_ONCE
+        asked = [missing[(first + number) % len(missing)] for number in range(min(ASKED_AT_ONCE, len(missing)))]
         for port in probed:
-            told, in_class_0 = self._probes[port.key]
-            yield port, told
-            if (host := self._fabric.host.get(port.link.dst)) is None:
-                if port.lost == LOST - 1:
+            lldp, in_class_0 = self._probes[port.key]
+            yield port, lldp
+            if (host := hosts.get(port.link.dst)) is None:
+                if port.lost >= LOST - 1:
                     yield port, in_class_0
                 continue
-            for _ in range(1 + REPEATED * min(port.lost, LOST)):
-                yield port, host_probe(host.ip)
+            for _ in range(1 + REPEATED * port.lost):
+                yield port, _host_probe(host.ip)
             if port.lost and not self._is_right(port):
-                for number in range(min(ASKED_AT_ONCE, len(missing))):
-                    name = missing[(self._hosts_asked + number) % len(missing)]
-                    if name != host.name:
-                        yield port, host_probe(self._fabric.host[name].ip)
-        self._hosts_asked += ASKED_AT_ONCE
+                yield from ((port, _host_probe(hosts[name].ip)) for name in asked if name != host.name)
+
+    def _probe(self, ports: Iterable[_Port]) -> None:
+        """Send a probe from some ports now, whose loss does not count."""
+        for port in ports:
+            if port.is_up:
+                host = self._fabric.host.get(port.link.dst)
+                self._send(port, self._probes[port.key][0] if host is None else _host_probe(host.ip))
+
+    def _send(self, port: _Port, frame: bytes) -> bool:
+        if (channel := self._channels.get(port.link.src)) is None:
+            return False
+        _send(channel, port.link.port, frame)
+        return True
 
     def _is_right(self, port: _Port) -> bool:
         host = self._fabric.host[port.link.dst]
-        return port.answers.get(host.ip) == host.mac
+        return port.answers.get(host.ip, ("", 0))[0] == host.mac
+
+    def _forget_answers(self, port: _Port) -> bool:
+        """Forget who has not answered at a port for long: hosts that are asked for in turns have more time."""
+        turns = 1 + len(self._addresses) // ASKED_AT_ONCE
+        host = self._fabric.host.get(port.link.dst)
+        old = [
+            ip
+            for ip, (_, heard) in port.answers.items()
+            if self._rounds - heard >= (LOST if host is not None and ip == host.ip else LOST * turns) and port.lost >= LOST
+        ]
+        for ip in old:
+            del port.answers[ip]
+        return bool(old)
 
     def _receive(self, at: PortKey, frame: bytes) -> None:
+        port = self._ports.get(at)
+        if port is not None:
+            port.taken += 1
+            if port.taken > TAKEN:
+                if self._limit.take(at):
+                    log.warning("a port hands over packets that are no answers to probes", switch=at[0], port=at[1])
+                return
         for size in self._probe_bytes:
             if (sender := self._sender.get(frame[:size])) is not None:
                 self._arrived(self._ports[sender], at)
                 return
-        if (answer := host_answer(frame)) is not None and (port := self._ports.get(at)) is not None:
+        if port is not None and (answer := host_answer(frame)) is not None:
             self._answered(port, *answer)
 
     def _arrived(self, sender: _Port, at: PortKey) -> None:
@@ -219,27 +274,23 @@ class Survey:
             self._on_change()
 
     def _answered(self, port: _Port, ip: str, mac: str) -> None:
-        host = self._fabric.host.get(port.link.dst)
         if ip not in self._addresses:
             return
-        changed = port.answers.get(ip) != mac
-        port.answers[ip] = mac
+        host = self._fabric.host.get(port.link.dst)
+        before = {known: address for known, (address, _) in port.answers.items()}, port.lost >= LOST
         if host is not None and ip == host.ip:
-            changed |= port.lost >= LOST
             port.lost, port.heard = 0, True
-            port.answers = {ip: mac}
-        if changed:
+            port.answers.clear()
+        port.answers[ip] = mac, self._rounds
+        if before != ({known: address for known, (address, _) in port.answers.items()}, port.lost >= LOST):
             self._on_change()
 
     def _set_state(self, port: _Port, state: PortState | None) -> None:
         """Take in a port's state. What it leads to is to be seen anew once it has a link again."""
-        was_up, port.state = port.is_up, state
-        if was_up and not port.is_up:
+        port.state = state
+        if not port.is_up:
             port.leads_to, port.lost = None, LOST
             port.answers.clear()
-
-    def _of_switch(self, switch: str) -> Iterator[_Port]:
-        return (port for port in self._ports.values() if port.link.src == switch)
 
 
 def _send(channel: Channel, port: int, frame: bytes) -> None:
@@ -253,8 +304,9 @@ async def _answering(channels: Mapping[str, Channel]) -> set[str]:
 
     async def answers(name: str, channel: Channel) -> str | None:
         try:
-            await channel.request(wire.barrier(channel.datapath))
-        except (ChannelError, RefusedError):
+            async with asyncio.timeout(BARRIER_S):
+                await channel.request(wire.barrier(channel.datapath))
+        except (ChannelError, RefusedError, TimeoutError):
             return None
         return name
 

@@ -26,6 +26,10 @@ class Changed:
     queues: frozenset[int] = frozenset()
     everything: bool = False
 
+    def __or__(self, later: "Changed") -> "Changed":
+        """Return what has changed by either."""
+        return Changed(self.links | later.links, self.queues | later.queues, self.everything or later.everything)
+
 
 class KernelChanges:
     """Listens from its making on. Belongs to the network namespace of the thread that made it."""

@@ -19,7 +19,6 @@ from beamer.workloads.joint import load
 from tests.emulation.launches import LaunchMeter
 from tests.emulation.leftovers import leftovers
 from tests.emulation.repetition import RUNS, until_valid
-from tests.support.tiers import long
 from topologies.emulation.exchange import RunConfig
 from topologies.emulation.searches import LAUNCH_S
 from topologies.emulation.supervisor import EmulatedRun, emulated_run
@@ -40,7 +39,8 @@ def _slow_starts(runs: list[dict[str, Any]], waited_s: float) -> list[str]:
     return [f"searches take {longer:.1%} longer, and launched programs waited {waited_s:.2f} s of {LAUNCH_S} s for a processor"]
 
 
-@pytest.mark.parametrize("policies", ["beamer", *long("fair,beamer")])
+@pytest.mark.long
+@pytest.mark.parametrize("policies", ["beamer", "fair,beamer"])
 def test_searches_take_as_long_as_simulated(tmp_path: Path, policies: str) -> None:
     figures = tmp_path / "figures.json"
     command = [sys.executable, "-m", "beamer.cli", "emulate", str(SEARCHES), "--json", str(figures)]

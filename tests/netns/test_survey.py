@@ -179,7 +179,6 @@ def test_packets_take_another_path_within_a_second_and_none_is_lost_on_the_way_b
             gaps = [(after - before, later - earlier) for (before, earlier), (after, later) in pairwise(came)]
             lost = [(number - 1, gap_s) for number, gap_s in gaps if number > 1]
             assert len(lost) == 1, f"{lost} of {sent}: lost as the cable died, and at no other time"
-            print("lost", lost)
             assert lost[0][1] < 1.0
             assert came[-1][0] == sent - 1
 

@@ -78,11 +78,14 @@ def test_an_interface_has_the_name_that_its_agent_looks_for() -> None:
     assert [one.kind for one in mismatches(owned, other)] == ["wrong name"]
 
 
-def test_a_probe_that_does_not_arrive_says_nothing_where_its_neighbour_is_not_connected() -> None:
+def test_what_was_silent_stays_dead_where_a_switch_is_not_connected_any_more() -> None:
     silent = replace(RIGHT, leads_to={}, silent=frozenset({("l1", 1), ("l1", 2)}))
     assert [(one.kind, one.port) for one in mismatches(FABRIC, silent)] == [("no path", 1), ("no path", 2)]
     without = replace(silent, ports={name: ports for name, ports in silent.ports.items() if name != "s1"})
-    assert [(one.kind, one.port) for one in mismatches(FABRIC, without)] == [("no path", 2)]
+    assert [(one.kind, one.port) for one in mismatches(FABRIC, without)] == [("no path", 1), ("no path", 2)]
+    alone = replace(silent, ports={"s1": silent.ports["s1"]})
+    assert mismatches(FABRIC, alone) == ()
+    assert dead_cables(FABRIC, (), alone.silent) == {("l1", "s1"), ("l1", "s2")}
 
 
 def test_a_cable_that_leads_elsewhere_is_dead_and_so_is_one_by_either_end() -> None:

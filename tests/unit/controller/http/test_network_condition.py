@@ -107,7 +107,7 @@ def test_fabric_check_and_status_name_what_differs(controller: Served) -> None:
     assert done.stdout == "what 4 switches and their hosts show is as the network's file says\n"
     see(controller, WRONG)
     done = asked(controller, "fabric", "check")
-    assert (done.returncode, done.stdout) == (1, f"{TEXT}\npackets are led around l1-s1\n")
+    assert (done.returncode, done.stdout) == (1, f"{TEXT}\ndead, and not used where there is another path: l1-s1\n")
     document = json.loads(asked(controller, "fabric", "check", "--json").stdout)
     assert (document["switches"], document["mismatches"], document["dead_cables"]) == (4, [TEXT], [["l1", "s1"]])
     status = asked(controller, "status")
@@ -116,9 +116,10 @@ def test_fabric_check_and_status_name_what_differs(controller: Served) -> None:
     see(controller, NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), 3))
     done = asked(controller, "fabric", "check")
     assert done.returncode == 1
+    why = "they are not connected, see beamer status, or do not describe their ports, see the controller's log"
     assert done.stdout.splitlines() == [
-        "of 1 of 4 switches nothing is seen: beamer status names what is not connected",
-        "packets are led around l1-s1, l1-s2",
+        f"of 1 of 4 switches nothing is seen: {why}",
+        "dead, and not used where there is another path: l1-s1, l1-s2",
         f"no path leads to {controller.ask(lambda runtime: runtime.condition.cut_off)[0]}",
     ]
     assert "no path leads to" in asked(controller, "status").stdout

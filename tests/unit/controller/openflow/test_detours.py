@@ -78,7 +78,9 @@ def test_loss_is_mended_at_once_and_the_way_back_loses_nothing_at_any_step(name:
         switches.check(None)
         await switches.detours.settled()
         switches.detours.avoid(frozenset({cable}))
+        switches.detours.avoid(frozenset({cable}))
         await switches.detours.settled()
+        assert len(switches.steps) == 1
         first = await switches.next_step()
         switches.check(cable)
         await asyncio.sleep(0.02)
@@ -122,8 +124,36 @@ def test_what_no_path_leads_to_stays_as_the_file_says() -> None:
     async def scenario(switches: Switches) -> None:
         before = {n: dict(rules) for n, rules in switches.rules.items()}
         switches.detours.avoid(frozenset({("l1", "s1"), ("l1", "s2")}))
-        await asyncio.sleep(0.05)
-        for rules, _ in switches.steps:
-            assert {n: {slot: before[n][slot] for slot in of} for n, of in rules.items()} == rules
+        await switches.detours.settled()
+        ((rules, _),) = switches.steps
+        assert rules == {}
+        assert switches.rules == before
 
     run(fabric, scenario)
+
+
+def test_a_fault_is_reported_and_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(switches: Switches) -> None:
+        faults: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        with monkeypatch.context() as patch:
+            patch.setattr(switches.detours, "_replace", lambda rules: 1 / 0)
+            switches.detours.avoid(frozenset({("l1", "s1")}))
+            async with asyncio.timeout(30):
+                while not faults:
+                    await asyncio.sleep(0.001)
+        switches.detours.avoid(frozenset({("l2", "s1")}))
+        await switches.next_step()
+
+    run(FABRICS["two spines"], scenario)
+
+
+def test_what_is_waited_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detours, "SWITCH_WAIT_S", 0.01)
+
+    async def waiting() -> None:
+        idle = Detours(FABRICS["two spines"], TimeSlices(), lambda rules: [])
+        idle.avoid(frozenset({("l1", "s1")}))
+        await idle.settled()  # Nobody runs it.
+
+    asyncio.run(waiting())
