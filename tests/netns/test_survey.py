@@ -141,12 +141,13 @@ def test_each_thing_that_a_file_has_wrong_is_named_and_nothing_where_it_is_right
             await of.install(1)
             await asyncio.sleep(NAMED_S)
             found = [event for event in of.events if isinstance(event, NetworkSeen)]
-            assert found == [NetworkSeen(switches=number) for number in range(1, len(NAMES) + 1)]
+            assert {event.mismatches for event in found} == {()}
+            assert found[-1].switches == len(NAMES)
 
     lab.drive(scenario)
 
 
-def test_packets_take_another_path_within_a_second_and_none_is_lost_on_the_way_back(lab: Lab) -> None:
+def test_packets_take_another_path_and_none_is_lost_on_the_way_back(lab: Lab) -> None:
     left = FABRIC.hosts[0]
     (cable,) = {link.interface for link in FABRIC.links if (link.src, link.dst) == ("l1", "s1")}
 
@@ -179,7 +180,7 @@ def test_packets_take_another_path_within_a_second_and_none_is_lost_on_the_way_b
             gaps = [(after - before, later - earlier) for (before, earlier), (after, later) in pairwise(came)]
             lost = [(number - 1, gap_s) for number, gap_s in gaps if number > 1]
             assert len(lost) == 1, f"{lost} of {sent}: lost as the cable died, and at no other time"
-            assert lost[0][1] < 1.0
+            assert lost[0][1] < NAMED_S
             assert came[-1][0] == sent - 1
 
     lab.drive(scenario)
