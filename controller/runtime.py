@@ -15,10 +15,12 @@ import structlog
 
 from beamer.errors import shortened
 from beamer.log_limit import LogLimit
+from beamer.network.codepoints import LOCAL
 from beamer.network.events import seen_connections
 from beamer.network.explanation import Basis
 from beamer.network.plan import Plan
 from beamer.network.protocol import Applied, Assignment, Connections, Counters, Workers
+from beamer.protocol_version import FIRST_VERSION
 from beamer.studies.events import Event, StudyRegistered
 from beamer.studies.journal.batches import Batches
 from beamer.studies.wakes import Wakes
@@ -66,14 +68,16 @@ class Runtime:
         self.fabric, self.limits, self.policy = settings.fabric, settings.limits, settings.policy.name
         self.network, self.tracker, self.gpus = recovered.network, recovered.tracker, recovered.gpus
         self.batches, self.clock = batches, clock
-        self.agents = AgentHub(self.fabric.agents, self, self.limits)
+        # An agent of version 1 knows no codepoints but these, and would mark with others than switches go by.
+        least = FIRST_VERSION if settings.codepoints == LOCAL else FIRST_VERSION + 1
+        self.agents = AgentHub(self.fabric.agents, self, self.limits, least)
         self._ownership = Ownership(self.fabric, self.tracker)
         self._foreign, self._refused = LogLimit(1, 3600.0), LogLimit(LINES_AN_HOUR, 3600.0)
         self._compaction = Compaction(batches, self.fabric, self.limits.kept, settings.snapshot_events, recovered.growth)
         self.unmatched = UnmatchedBytes()
         self.watch = Watch(self.tracker, recovered.leases, self.record, clock, settings.watch)
         self.estimates = Estimates(self.network, self.tracker, self.record, clock)
-        last, builder = self.network.decision, TargetBuilder(self.fabric)
+        last, builder = self.network.decision, TargetBuilder(self.fabric, settings.codepoints)
         plan, generation = plan_in_force(last, settings.queues), last.generation if last else 1
         targets = at_once(builder.build(self.tracker.running, self.network.seen, plan, self.network.sender_bps))
         self.installation = Installation(switches.names, builder.ports, generation)

@@ -119,7 +119,13 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
     settings = service.settings
     driver: Switches = NoSwitches()
     if service.switch_address is not None:
-        driver = SwitchDriver(settings.fabric, *service.switch_address, tls=service.credentials.switches, watches=True)
+        driver = SwitchDriver(
+            settings.fabric,
+            *service.switch_address,
+            tls=service.credentials.switches,
+            watches=True,
+            codepoints=settings.codepoints,
+        )
     await driver.start()  # Switches are then connected, and wait, when the journal has been read.
     try:
         # This comes before leading: another controller, whose kernels are compiled, would be kept from it.

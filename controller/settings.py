@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from beamer.gpu.policy import GpuPolicy
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.plan_modes import PlanMode
@@ -33,9 +34,11 @@ class ControllerSettings:
     """How long a process may be missing, and nothing be said of a study, before that counts."""
     limits: Limits = Limits()  # noqa: RUF009  # It is frozen.
     """How many studies, trials, connections and the like are accepted."""
+    codepoints: Codepoints = LOCAL
+    """The codepoints of classes."""
     snapshot_events: int = EVENTS
     """After so many events a snapshot takes their place in the journal; 0: never."""
 
     def __post_init__(self) -> None:
         """Raise `InputError` for queues that no port can have."""
-        check_queues(self.queues)
+        self.codepoints.check(check_queues(self.queues))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from beamer.errors import InputError, shortened
-from beamer.network.codepoints import codepoint
+from beamer.network.plan import check_queues
 from beamer.network.protocol import Assignment, Welcome
 from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
 from beamer.validation import input_error
@@ -68,8 +68,11 @@ def desired_state(assignment: Assignment) -> DesiredState:
     """Return what `assignment` describes. Raises `InputError` for one that no host can ever apply."""
     check_limits(assignment)
     caps = caps_of(assignment.workers)
+    codepoints = assignment.codepoints
+    codepoints.check(check_queues(assignment.queues))
     trees = {
-        port.interface: port_tree(port, assignment.queues, assignment.unregistered_share, caps) for port in assignment.ports
+        port.interface: port_tree(port, assignment.queues, assignment.unregistered_share, caps, codepoints)
+        for port in assignment.ports
     }
     for worker in assignment.workers:
         if not 0 <= worker.klass < assignment.queues:
@@ -83,7 +86,7 @@ def desired_state(assignment: Assignment) -> DesiredState:
             port.interface: _classes_by_queue(assignment.queues, caps if port.classify == "mark" else {})
             for port in assignment.ports
         },
-        {w.job: Mark(ids.get(w.job, class_id(w.klass)), codepoint(w.klass)) for w in assignment.workers} if by_mark else {},
+        {w.job: Mark(ids.get(w.job, class_id(w.klass)), codepoints.of(w.klass)) for w in assignment.workers} if by_mark else {},
     )
 
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from beamer.errors import BeamerError, InputError, PlatformError
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.protocol import ClassCounter, Connections, Port, PortCounters, WorkerBytes, WorkerId
 from beamer.units import ETHERNET_HEADER
 from hostagent.desired import DesiredState
@@ -50,11 +51,13 @@ class PollResult:
 class _Installed:
     """A tree that was read back. index: of the interface that had it; one that is made anew under the name has another.
 
-    With the index of no interface it is wanted, and installed when the interface comes.
+    With the index of no interface it is wanted, and installed when the interface comes. codepoints: that its rules for
+    acknowledgements go by.
     """
 
     index: int
     tree: Tree
+    codepoints: Codepoints
 
 
 class Enforcer:
@@ -79,6 +82,7 @@ class Enforcer:
         self._classes: Mapping[str, Mapping[int | None, tuple[int, ...]]] = {}
         self._since_whole: dict[str, int] = {}  # The reports since the whole tree of an interface was read.
         self._ports: Mapping[str, Port] = {}
+        self._codepoints = LOCAL
         self._misfits: dict[str, str] = {}  # By interface, why it does not carry the network's packets.
         self._mended: Counter[str] = Counter()
         self._cleared = False  # It is set once marks that another agent has left are removed.
@@ -100,6 +104,7 @@ class Enforcer:
         assignment = wanted.assignment
         self._marking = frozenset(port.interface for port in assignment.ports if port.classify == "mark")
         self._ports = {port.interface: port for port in assignment.ports}
+        self._codepoints = assignment.codepoints
         self._misfits = {name: why for name, why in self._misfits.items() if name in self._ports}
         with self._state.changing():
             changes, failed = self._apply_trees(wanted.trees)
@@ -127,7 +132,7 @@ class Enforcer:
             self._trees.pop(name, None)
             with _collecting(failed, name):
                 changes += self._reconcile(name, wanted[name])
-                self._trees[name] = _Installed(index, wanted[name])
+                self._trees[name] = _Installed(index, wanted[name], self._codepoints)
         if dropped:
             self._state.own(wanted.keys() | (dropped & failed.keys()))
             with _collecting(failed, "nftables"):
@@ -144,14 +149,14 @@ class Enforcer:
         for name, tree in wanted.items():
             try:
                 index = self._queues.index(name)
-                if self._trees.get(name) == _Installed(index, tree):
+                if self._trees.get(name) == _Installed(index, tree, self._codepoints):
                     continue
                 if self._queues.observe(name) is not None and name not in owned:
                     raise InputError(f"ports[{name}]", "htb 1:", "an interface whose queues no other program manages")
             except InputError as error:
                 if name not in owned:
                     raise
-                self._trees[name] = _Installed(_ABSENT, tree)
+                self._trees[name] = _Installed(_ABSENT, tree, self._codepoints)
                 failed[name] = str(error)
             else:
                 changed[name] = index
@@ -170,7 +175,7 @@ class Enforcer:
     def _reconcile(self, interface: str, tree: Tree) -> int:
         self._check_mtu(interface)
         changes = self._queues.reconcile(interface, tree)
-        return changes + (self._acknowledgements.reconcile(interface) if interface in self._marking else 0)
+        return changes + (self._acknowledgements.reconcile(interface, self._codepoints) if interface in self._marking else 0)
 
     def _check_mtu(self, interface: str) -> None:
         """Note where a host sends larger packets than the network carries, or a switch's port carries none so large."""

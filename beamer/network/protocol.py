@@ -17,6 +17,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, TypeAdapter
 
 from beamer.errors import InputError
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.connection import Connection
 from beamer.network.plan import QUEUES, UNREGISTERED_SHARE
 from beamer.protocol_version import Since
@@ -115,7 +116,7 @@ class Assignment(Message):
     """Everything that one agent has to apply.
 
     addresses: the data addresses of all hosts; a socket counts only when both its ends are among them. connections: those of
-    the workers' whose rules the switches hold; no other is marked.
+    the workers' whose rules the switches hold; no other is marked. codepoints: of classes.
     """
 
     kind: Literal["assignment"] = "assignment"
@@ -126,6 +127,7 @@ class Assignment(Message):
     workers: tuple[LocalWorker, ...] = ()
     addresses: tuple[str, ...] = ()
     connections: tuple[Connection, ...] = ()
+    codepoints: Annotated[Codepoints, Since(2)] = LOCAL
 
 
 class ReportLimits(Message):

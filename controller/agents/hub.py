@@ -34,6 +34,7 @@ from beamer.network.protocol import (
     Workers,
     from_agent,
 )
+from beamer.protocol_version import FIRST_VERSION
 from beamer.versioned_messages import encode, is_known
 from controller.admission import check_report, entries_of
 from controller.event_loop.time_slices import TimeSlices
@@ -163,9 +164,15 @@ class _AgentSession(PeerSession[AgentReport]):
 
 
 class AgentHub:
-    """The connections of all agents, one of each name, and each agent's latest counters."""
+    """The connections of all agents, one of each name, and each agent's latest counters.
 
-    def __init__(self, names: Iterable[str], listener: AgentListener, limits: Limits) -> None:
+    least_version: of the protocol that an agent has to speak.
+    """
+
+    def __init__(
+        self, names: Iterable[str], listener: AgentListener, limits: Limits, least_version: int = FIRST_VERSION
+    ) -> None:
+        self._least_version = least_version
         self._names = frozenset(names)
         self._listener = listener
         self._limits = limits
@@ -213,6 +220,9 @@ class AgentHub:
         with suppress(WebSocketDisconnect):
             try:
                 session.agree()
+                if session.protocol.version < self._least_version:
+                    expected = f"{self._least_version} or later, which knows these codepoints: upgrade the agent"
+                    raise InputError("agent.protocol", session.protocol.version, expected)
                 if name not in self._names:
                     raise InputError("agent", name, nearest(name, self._names))
                 await session.welcome(Welcome(limits=session.limits))

@@ -9,14 +9,15 @@ from typing import Annotated
 import structlog
 import typer
 
-from beamer.errors import InputError
+from beamer.errors import InputError, nearest
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.joint.parts import LIVE, check_live
 from beamer.joint.wrapping import network_aware
 from beamer.network.allocation import Classes, check_pair
+from beamer.network.codepoints import PROFILES
 from beamer.network.fabric_file import read_fabric
-from beamer.network.plan import QUEUES, check_queues
+from beamer.network.plan import check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, plan_mode
 from beamer.network.policies import network_policy
 from beamer.ports import HTTP_PORT
@@ -35,7 +36,12 @@ def serve(
     fabric: Annotated[Path, typer.Option(help="The network, as written by Fabric.to_dict in JSON or YAML.")],
     journal: Annotated[str, typer.Option(help="Where events are stored: sqlite:////PATH or a PostgreSQL URL.")],
     policy: Annotated[str, typer.Option(help="The network policy.")] = "beamer",
-    queues: Annotated[int, typer.Option(help="Managed classes per port.")] = QUEUES,
+    queues: Annotated[
+        int | None, typer.Option(help="Managed classes per port.  [default: as many as have a codepoint, 8 at most]")
+    ] = None,
+    codepoints: Annotated[
+        str, typer.Option(help=f"By which DSCPs hosts and switches tell classes apart: {', '.join(PROFILES)}.")
+    ] = "local",
     mode: Annotated[str, typer.Option(help=f"How the order is kept: {', '.join(PLAN_MODES)}.")] = DEFAULT_MODE,
     http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = f"127.0.0.1:{HTTP_PORT}",
     openflow: Annotated[
@@ -80,7 +86,12 @@ def serve(
     network = read_fabric(fabric)
     chosen = network_policy(policy)
     carried_out = plan_mode(mode)
-    check_pair(chosen, Classes(queues=check_queues(queues), plan_mode=carried_out))
+    if codepoints not in PROFILES:
+        raise InputError("--codepoints", codepoints, nearest(codepoints, PROFILES))
+    profile = PROFILES[codepoints]
+    classes = check_queues(len(profile.classes) if queues is None else queues)
+    profile.check(classes)
+    check_pair(chosen, Classes(queues=classes, plan_mode=carried_out))
     switch_address = None if openflow == NO_OPENFLOW else parse_address(openflow, "--openflow")
     if gpu_policy:
         GPU_POLICIES.choose("--gpu-policy", gpu_policy)
@@ -93,7 +104,8 @@ def serve(
     if decides is not None:
         decides = network_aware(decides, network, parts)
     most = Limits() if limits is None else read_limits(limits)
-    settings = ControllerSettings(network, chosen, queues, carried_out, decides, seed, WatchOptions(grace, silence), most)
+    watch = WatchOptions(grace, silence)
+    settings = ControllerSettings(network, chosen, classes, carried_out, decides, seed, watch, most, profile)
     credentials = read_credentials(tls_cert, tls_key, tls_ca, token_key)
     if not insecure:
         check_exposure(http, None if switch_address is None else openflow, credentials)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.connection import Connection
 from beamer.network.fabric import Fabric
 from beamer.network.observed_connections import ObservedConnections
@@ -56,8 +57,9 @@ def agent_ports(fabric: Fabric) -> dict[str, tuple[Port, ...]]:
 class TargetBuilder:
     """Says what plans mean on a fabric: a pure function, but that what it says of a job or an agent again is not made anew."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, codepoints: Codepoints = LOCAL) -> None:
         self.ports = agent_ports(fabric)
+        self._codepoints = codepoints
         self._fabric = fabric
         self._hosts = frozenset(host.ip for host in fabric.hosts)
         self._addresses = tuple(host.ip for host in fabric.hosts)
@@ -155,6 +157,7 @@ class TargetBuilder:
             workers=tuple(chain.from_iterable(job.workers.get(agent, ()) for job in in_order)),
             addresses=self._addresses,
             connections=tuple(chain.from_iterable(jobs[key].connections.get(agent, ()) for key in sorted(jobs))),
+            codepoints=self._codepoints,
         )
 
 

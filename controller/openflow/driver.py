@@ -10,6 +10,7 @@ import structlog
 
 from beamer.errors import InputError, PlatformError, first_of
 from beamer.log_limit import VariedLogLimit
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from beamer.network.observed_fabric import dead_cables, mismatches
 from controller.event_loop.time_slices import TimeSlices
@@ -53,6 +54,7 @@ class SwitchDriver:
     host, port: where switches connect; port 0 takes a free one, see `address`. tls: how switches connect, in plain text if
     there is none; it has to ask for certificates. serve_again_s: least time between the beginnings of two sessions of a switch.
     watches: whether it looks where cables lead, reports what differs from the fabric, and leads packets around dead cables.
+    codepoints: of classes.
     Raises `InputError` if `tls` lets anybody in.
 
     Before `lead` this controller follows another one. It keeps switches connected and as they are, so that none has to connect
@@ -70,6 +72,7 @@ class SwitchDriver:
         tls: ssl.SSLContext | None = None,
         serve_again_s: float = SERVE_AGAIN_S,
         watches: bool = False,
+        codepoints: Codepoints = LOCAL,
     ) -> None:
         if tls is not None:
             require_mutual(tls)
@@ -79,9 +82,9 @@ class SwitchDriver:
         self._lead: tuple[Callable[[SwitchEvent], None], Terms] | None = None  # As of `lead`.
         self._leading = asyncio.Event()
         self._turns = TimeSlices()
-        self._book = RuleBook(fabric)
+        self._book = RuleBook(fabric, codepoints)
         self._rules: dict[str, dict[Slot, Rule]] = {
-            name: {rule.slot: rule for rule in rules} for name, rules in static_rules(fabric).items()
+            name: {rule.slot: rule for rule in rules} for name, rules in static_rules(fabric, codepoints).items()
         }
         self._wanted: tuple[int, Sequence[JobRules]] | None = None  # generation and jobs that have not been worked on
         self._working: asyncio.Task[None] | None = None
@@ -98,7 +101,7 @@ class SwitchDriver:
         self._limited = LimitedLog()
         self._endings = VariedLogLimit(MAX_LOGGED, LOG_AGAIN_S)
         self._detours = Detours(fabric, self._turns, self._replace)
-        self._survey = Survey(fabric, self._turns, self._look_soon, self._settled) if watches else None
+        self._survey = Survey(fabric, self._turns, self._look_soon, self._settled, codepoints) if watches else None
         self._looks = False  # It is set while `_look` is due.
         self._gathered, self._gather_until = asyncio.Event(), 0.0
         self._seen = NetworkSeen()

@@ -9,7 +9,7 @@ neighbours takes in: no program has to run there.
 from os_ken.lib.packet import arp, ethernet, ipv4, lldp, packet
 from os_ken.lib.packet.ether_types import ETH_TYPE_ARP, ETH_TYPE_IP, ETH_TYPE_LLDP
 
-from beamer.network.codepoints import codepoint
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import PATH_MACS, Fabric
 from beamer.network.observed_fabric import PortKey
 from controller.openflow.rules import PROBE_MAC
@@ -21,13 +21,15 @@ _LIVES_S = 5
 _HEADER, _ARP_BYTES = 14, 28
 
 
-def cable_probes(fabric: Fabric, secret: str) -> dict[PortKey, tuple[bytes, bytes]]:
+def cable_probes(fabric: Fabric, secret: str, codepoints: Codepoints = LOCAL) -> dict[PortKey, tuple[bytes, bytes]]:
     """Return the frames that are known to come from each port of each switch: LLDP, and a packet in class 0.
 
     secret: nobody else's.
     """
     return {
-        (link.src, link.port): _of_port(f"{fabric.switch[link.src].dpid:016x}", str(link.port), f"{link.src} {secret}")
+        (link.src, link.port): _of_port(
+            f"{fabric.switch[link.src].dpid:016x}", str(link.port), f"{link.src} {secret}", codepoints.of(0)
+        )
         for link in fabric.links
         if link.src in fabric.switch
     }
@@ -50,7 +52,7 @@ def host_answer(frame: bytes) -> tuple[str, str] | None:
     return (body.src_ip, body.src_mac) if body.opcode == arp.ARP_REPLY else None
 
 
-def _of_port(chassis: str, port: str, description: str) -> tuple[bytes, bytes]:
+def _of_port(chassis: str, port: str, description: str, dscp: int) -> tuple[bytes, bytes]:
     parts = (
         lldp.ChassisID(subtype=lldp.ChassisID.SUB_LOCALLY_ASSIGNED, chassis_id=f"dpid:{chassis}".encode()),
         lldp.PortID(subtype=lldp.PortID.SUB_LOCALLY_ASSIGNED, port_id=port.encode()),
@@ -59,7 +61,7 @@ def _of_port(chassis: str, port: str, description: str) -> tuple[bytes, bytes]:
         lldp.End(),
     )
     body = lldp.lldp(parts)
-    in_class_0 = ipv4.ipv4(tos=codepoint(0) << 2, ttl=1, proto=_EXPERIMENTAL, src=_ANY, dst="255.255.255.255")
+    in_class_0 = ipv4.ipv4(tos=dscp << 2, ttl=1, proto=_EXPERIMENTAL, src=_ANY, dst="255.255.255.255")
     return (
         _frame(ethernet.ethernet(lldp.LLDP_MAC_NEAREST_BRIDGE, PROBE_MAC, ETH_TYPE_LLDP), body),
         _frame(ethernet.ethernet(PROBE_MAC, _SOURCE, ETH_TYPE_IP), in_class_0, body.serialize(None, None)),

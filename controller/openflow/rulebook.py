@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.connection import FourTuple
 from beamer.network.fabric import Fabric
 from controller.event_loop.time_slices import CHEAP, Work, batched
@@ -31,8 +32,9 @@ class RuleBook:
     A connection whose ends are not two hosts of the fabric has no rules. One that several jobs claim is the latest job's.
     """
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, codepoints: Codepoints = LOCAL) -> None:
         self._fabric = fabric
+        self._codepoints = codepoints
         self._position = {host.ip: i for i, host in enumerate(fabric.hosts)}
         self._position_of = {host.name: i for i, host in enumerate(fabric.hosts)}
         self._entries: dict[int, _Entry] = {}
@@ -100,7 +102,7 @@ class RuleBook:
             of_switch[rule.slot] = rule
             if pair not in written:
                 written.add(pair)
-                rules = pair_rules(self._fabric, pair, job, self._meters.get((job.seq, src)))
+                rules = pair_rules(self._fabric, pair, job, self._meters.get((job.seq, src)), self._codepoints)
                 of_switch.update((rule.slot, rule) for rule in rules)
 
     def _meter_ids(self, jobs: Sequence[JobRules]) -> dict[Sender, int]:

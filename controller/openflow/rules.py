@@ -36,7 +36,7 @@ from enum import Enum, IntEnum
 from itertools import chain
 from types import MappingProxyType
 
-from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS, codepoint
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.connection import FourTuple
 from beamer.network.fabric import PATH_MACS, Fabric
 from beamer.network.next_hops import NextHops
@@ -224,12 +224,12 @@ def shadow(plane: int, host: int) -> str:
     return f"{PATH_MACS}{plane:02x}:00:{host >> 8:02x}:{host & 0xFF:02x}"
 
 
-def static_rules(fabric: Fabric) -> dict[str, frozenset[Rule]]:
+def static_rules(fabric: Fabric, codepoints: Codepoints = LOCAL) -> dict[str, frozenset[Rule]]:
     """Return by switch the rules that no plan changes: forwarding, and clearing of codepoints."""
     hops, found = fabric.next_hops, {}
     for name in fabric.switch:
         forwarding = (routes(fabric, name, position, hops) for position in range(len(fabric.hosts)))
-        found[name] = frozenset((*_entry(fabric, name), *chain.from_iterable(forwarding)))
+        found[name] = frozenset((*_entry(fabric, name, codepoints), *chain.from_iterable(forwarding)))
     return found
 
 
@@ -250,15 +250,17 @@ def connection_rule(fabric: Fabric, connection: FourTuple, pair: HostPair) -> tu
     return edge, _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=pair.job_seq, metadata=pair.metadata)
 
 
-def pair_rules(fabric: Fabric, pair: HostPair, job: JobRules, meter: int | None) -> Iterable[Rule]:
+def pair_rules(
+    fabric: Fabric, pair: HostPair, job: JobRules, meter: int | None, codepoints: Codepoints = LOCAL
+) -> Iterable[Rule]:
     """Yield the rules that give a pair's packets their class and path, at the switch at whose edge their sender is."""
     klass = job.klass
-    bands = [(Band.PAIR, pair.slot[1], klass), (Band.MARKED, _marked(pair, codepoint(klass)), klass)]
+    bands = [(Band.PAIR, pair.slot[1], klass), (Band.MARKED, _marked(pair, codepoints.of(klass)), klass)]
     if fabric.hosts[pair.src].agent is not None:
-        bands.append((Band.ACKNOWLEDGE, _marked(pair, ACKNOWLEDGEMENT), 0))
+        bands.append((Band.ACKNOWLEDGE, _marked(pair, codepoints.acknowledgement), 0))
     path = SetField("eth_dst", shadow(job.plane % fabric.planes, pair.dst))
     for band, fields, given in bands:
-        actions = (SetField("ip_dscp", codepoint(given)), SetQueue(given + 1), path)
+        actions = (SetField("ip_dscp", codepoints.of(given)), SetQueue(given + 1), path)
         rule = _rule(band, fields, actions, Table.ROUTE, klass=given, job_seq=pair.job_seq)
         yield replace(rule, idle_s=IDLE_S, hard_s=HARD_S, announced=True, meter=meter)
 
@@ -281,13 +283,13 @@ def _marked(pair: HostPair, dscp: int) -> Match:
     return match(eth_type=IPV4, metadata=pair.metadata, ip_dscp=dscp)
 
 
-def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:
+def _entry(fabric: Fabric, switch: str, codepoints: Codepoints) -> Iterable[Rule]:
     """Yield how packets enter: trusted from another switch, cleared from a host."""
     for link in fabric.links:
         if link.src == switch and link.dst in fabric.switch:
             yield _rule(Band.PROBE, match(in_port=link.port, eth_type=IPV4, eth_dst=PROBE_MAC), (Output(CONTROLLER),))
             yield _rule(Band.TRUNK, match(in_port=link.port), goto=Table.ROUTE)
-            for klass, dscp in enumerate(CODEPOINTS):
+            for klass, dscp in enumerate(codepoints.classes):
                 marked = match(in_port=link.port, eth_type=IPV4, ip_dscp=dscp)
                 yield _rule(Band.TRUNK_CLASS, marked, (SetQueue(klass + 1),), Table.ROUTE, klass=klass)
     # By any port: what comes by one that the file does not name says where the cable really leads.
@@ -296,7 +298,7 @@ def _entry(fabric: Fabric, switch: str) -> Iterable[Rule]:
     yield ACCESS_RULE
     yield _rule(Band.EXPIRED, match(), goto=Table.CLEAR)
     yield _rule(Band.KEEP, match(), goto=Table.ROUTE)
-    for dscp in (*CODEPOINTS, ACKNOWLEDGEMENT):
+    for dscp in codepoints.all:
         yield _rule(Band.STRIP, match(eth_type=IPV4, ip_dscp=dscp), (SetField("ip_dscp", 0),), Table.ROUTE)
 
 

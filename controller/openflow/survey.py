@@ -20,6 +20,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from beamer.log_limit import LogLimit
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric, Link
 from beamer.network.observed_fabric import Observation, PortKey, PortState
 from controller.event_loop.time_slices import TimeSlices, batched
@@ -76,7 +77,12 @@ class Survey:
     """
 
     def __init__(
-        self, fabric: Fabric, turns: TimeSlices, on_change: Callable[[], None], settled: Callable[[], Awaitable[None]]
+        self,
+        fabric: Fabric,
+        turns: TimeSlices,
+        on_change: Callable[[], None],
+        settled: Callable[[], Awaitable[None]],
+        codepoints: Codepoints = LOCAL,
     ) -> None:
         self._fabric = fabric
         self._turns = turns
@@ -87,7 +93,7 @@ class Survey:
             if link.src in fabric.switch:
                 self._of_switch[link.src].append(_Port(link))
         self._ports = {port.key: port for ports in self._of_switch.values() for port in ports}
-        self._probes = cable_probes(fabric, secrets.token_hex(16))
+        self._probes = cable_probes(fabric, secrets.token_hex(16), codepoints)
         self._sender = {frame: key for key, frames in self._probes.items() for frame in frames}
         self._probe_bytes = {len(frame) for frame in self._sender}
         self._addresses = frozenset(host.ip for host in fabric.hosts)

@@ -13,7 +13,7 @@ import zlib
 from typing import Any
 
 from beamer.errors import PlatformError
-from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS
+from beamer.network.codepoints import LOCAL, Codepoints
 from hostagent.marks.nftables import MAX_WITHOUT_DATA, WITHOUT_DATA, nft, removal
 from hostagent.queues.tree import class_id
 from hostagent.rate_limited_log import RateLimitedLog
@@ -28,16 +28,16 @@ class Acknowledgements:
     def __init__(self) -> None:
         self._limited_log = RateLimitedLog()
 
-    def reconcile(self, interface: str) -> int:
+    def reconcile(self, interface: str, codepoints: Codepoints = LOCAL) -> int:
         """Have acknowledgements leave `interface` in class 0, read that back, and return how many tables were changed for it.
 
         Where that is not possible they keep their job's class, which is logged.
         """
         try:
-            if _is_whole(interface):
+            if _is_whole(interface, codepoints):
                 return 0
-            nft("-f", "-", script=_script(interface))
-            if not _is_whole(interface):
+            nft("-f", "-", script=_script(interface, codepoints))
+            if not _is_whole(interface, codepoints):
                 raise PlatformError(f"{_table(interface)} did not take effect", "let no other program manage it")
         except PlatformError as error:
             self._limited_log.add("acknowledgements keep their job's class", error, logging.WARNING)
@@ -55,15 +55,15 @@ class Acknowledgements:
                 raise
 
 
-def _chains(interface: str) -> dict[str, tuple[str, ...]]:
+def _chains(interface: str, codepoints: Codepoints) -> dict[str, tuple[str, ...]]:
     """Return what an interface's table holds, by chain."""
     return {
-        "acknowledgement": (f"ip dscp set {ACKNOWLEDGEMENT} meta priority set {_CLASS}",),
+        "acknowledgement": (f"ip dscp set {codepoints.acknowledgement} meta priority set {_CLASS}",),
         "leaving": (
             f'oifname != "{interface}" accept',
-            f"ip dscp {ACKNOWLEDGEMENT} ip dscp set 0",
+            f"ip dscp {codepoints.acknowledgement} ip dscp set 0",
             f"ip length > {MAX_WITHOUT_DATA} accept",
-            f"ip dscp != {{ {', '.join(map(str, CODEPOINTS))} }} accept",
+            f"ip dscp != {{ {', '.join(map(str, codepoints.classes))} }} accept",
             "tcp flags fin,syn,rst accept",
             *(f"{each} goto acknowledgement" for each in WITHOUT_DATA),
         ),
@@ -74,30 +74,31 @@ def _table(interface: str) -> str:
     return f"table ip beamer-{interface}"
 
 
-def _script(interface: str) -> str:
+def _script(interface: str, codepoints: Codepoints) -> str:
     """Return the commands that make an interface's table, in place of any before, in one step."""
-    return f"{removal(_table(interface))}{_table(interface)} {{\n{_content(interface, _digest(interface))}}}\n"
+    content = _content(interface, codepoints, _digest(interface, codepoints))
+    return f"{removal(_table(interface))}{_table(interface)} {{\n{content}}}\n"
 
 
-def _content(interface: str, digest: str) -> str:
+def _content(interface: str, codepoints: Codepoints, digest: str) -> str:
     hooks = {"leaving": "type filter hook postrouting priority mangle\n"}
     return "".join(
         f"chain {chain} {{\n{hooks.get(chain, '')}" + "".join(f'{rule} comment "{digest}"\n' for rule in rules) + "}\n"
-        for chain, rules in _chains(interface).items()
+        for chain, rules in _chains(interface, codepoints).items()
     )
 
 
-def _digest(interface: str) -> str:
+def _digest(interface: str, codepoints: Codepoints) -> str:
     """Return what every rule of an interface's table has as its comment, by which the table is known again."""
-    return f"{zlib.crc32(_content(interface, '').encode()):08x}"
+    return f"{zlib.crc32(_content(interface, codepoints, '').encode()):08x}"
 
 
-def _is_whole(interface: str) -> bool:
+def _is_whole(interface: str, codepoints: Codepoints) -> bool:
     """Say whether an interface has its rules. Raises `PlatformError` for a name that nftables does not take."""
     if not _NAME.fullmatch(interface):
         raise PlatformError(f"nftables takes no name like {interface}", "give the interface another one")
     found = [each["rule"].get("comment") for each in _listed(interface) or () if "rule" in each]
-    return found == [_digest(interface)] * sum(map(len, _chains(interface).values()))
+    return found == [_digest(interface, codepoints)] * sum(map(len, _chains(interface, codepoints).values()))
 
 
 def _listed(interface: str) -> list[dict[str, Any]] | None:

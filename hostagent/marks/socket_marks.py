@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 
 from beamer.errors import PlatformError
-from beamer.network.codepoints import CODEPOINTS
+from beamer.network.codepoints import ANY_PROFILES
 from hostagent.capabilities import DAC_READ_SEARCH, SEE_DOCS, SYS_PTRACE
 from hostagent.marks import timeouts
 from hostagent.queues.tree import is_managed
@@ -91,7 +91,7 @@ class Mark:
     @property
     def is_managed(self) -> bool:
         """Whether agents give it; others are of the connection's program."""
-        return self.dscp in CODEPOINTS and is_managed(self.priority)
+        return self.dscp in ANY_PROFILES and is_managed(self.priority)
 
 
 UNMARKED = Mark(0, 0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from beamer.errors import InputError
-from beamer.network.codepoints import codepoint
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.plan import QUEUES, check_queues
 from beamer.network.protocol import LocalWorker, Port
 from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
@@ -129,7 +129,9 @@ def cap_ids(jobs: Iterable[str]) -> dict[str, int]:
     return {job: _FIRST_CAPPED + slot for slot, job in taken.items()}
 
 
-def port_tree(port: Port, queues: int, unregistered_share: float, caps: Mapping[str, Cap]) -> Tree:
+def port_tree(
+    port: Port, queues: int, unregistered_share: float, caps: Mapping[str, Cap], codepoints: Codepoints = LOCAL
+) -> Tree:
     """Return the tree that `port` should have for `queues` managed classes.
 
     unregistered_share: of the link, guaranteed to traffic that nobody registered. caps: only for ports classified by mark.
@@ -152,7 +154,7 @@ def port_tree(port: Port, queues: int, unregistered_share: float, caps: Mapping[
             ceiling = max(1, min(cap.rate_bps // 8, link))
             classes.append(_htb_class(ids[job], LINK, cap.klass, min(token, ceiling), ceiling, frame))
     filters = (
-        [DscpFilter(prio=k + 1, dscp=codepoint(k), target=class_id(k)) for k in range(queues)]
+        [DscpFilter(prio=k + 1, dscp=codepoints.of(k), target=class_id(k)) for k in range(queues)]
         if port.classify == "dscp"
         else []
     )

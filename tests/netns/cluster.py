@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from beamer.client.transport import Transport
-from beamer.network.codepoints import codepoint
+from beamer.network.codepoints import LOCAL
 from beamer.ports import HTTP_PORT
 from hostagent.expiry.state import StateDirectory
 from hostagent.marks.diagnostics import Diagnostics
@@ -336,4 +336,4 @@ def _connections(diagnostics: Diagnostics) -> dict[int, Mark]:
 
 def codepoints(*klasses: int) -> set[int]:
     """Return the codepoints of classes."""
-    return {codepoint(klass) for klass in klasses}
+    return {LOCAL.of(klass) for klass in klasses}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from beamer.network.codepoints import ACKNOWLEDGEMENT, codepoint
+from beamer.network.codepoints import LOCAL
 from hostagent.marks.acknowledgements import Acknowledgements
 from hostagent.marks.socket_marks import Mark, mark
 from hostagent.queues.tree import class_id
@@ -20,7 +20,7 @@ from tests.support.namespaces import Namespace, cabled_namespaces
 pytestmark = pytest.mark.netns
 
 CLASS = 5
-MARK = Mark(class_id(CLASS), codepoint(CLASS))
+MARK = Mark(class_id(CLASS), LOCAL.of(CLASS))
 TABLE = "beamer-data"
 
 
@@ -38,7 +38,7 @@ def arrived_by_codepoint(space: Namespace) -> dict[int, tuple[int, int]]:
 
 
 def count_arrivals(space: Namespace) -> None:
-    counted = "".join(f"ip protocol tcp ip dscp {dscp} counter\n" for dscp in (0, ACKNOWLEDGEMENT, codepoint(CLASS)))
+    counted = "".join(f"ip protocol tcp ip dscp {dscp} counter\n" for dscp in (0, LOCAL.acknowledgement, LOCAL.of(CLASS)))
     chain = f"chain arriving {{\ntype filter hook prerouting priority 0\n{counted}}}\n"
     space.run("nft", f"table ip count {{\n{chain}}}")
 
@@ -69,8 +69,8 @@ def test_only_packets_without_data_leave_in_class_0(bench: Bench, timestamps: in
             assert len(ours.recv(100_000, socket.MSG_WAITALL)) == 100_000
         eventually(lambda: bench.classes()["1:10"] > before["1:10"])
         acknowledged = arrived_by_codepoint(bench.there)
-        assert acknowledged[ACKNOWLEDGEMENT][0] > 50
-        assert acknowledged[codepoint(CLASS)] == acknowledged[0] == (0, 0), "nothing else was sent"
+        assert acknowledged[LOCAL.acknowledgement][0] > 50
+        assert acknowledged[LOCAL.of(CLASS)] == acknowledged[0] == (0, 0), "nothing else was sent"
         assert bench.classes()["1:15"] == before["1:15"]
 
         ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,8 +80,8 @@ def test_only_packets_without_data_leave_in_class_0(bench: Bench, timestamps: in
         ours.close()  # a FIN is a byte of the stream: it overtakes nothing
         assert theirs.recv(1) == b""
         after = arrived_by_codepoint(bench.there)
-        assert after[codepoint(CLASS)][0] == 6 + 1
-        assert after[ACKNOWLEDGEMENT] == acknowledged[ACKNOWLEDGEMENT]
+        assert after[LOCAL.of(CLASS)][0] == 6 + 1
+        assert after[LOCAL.acknowledgement] == acknowledged[LOCAL.acknowledgement]
 
 
 def test_no_program_gives_itself_the_codepoint(bench: Bench) -> None:
@@ -89,12 +89,12 @@ def test_no_program_gives_itself_the_codepoint(bench: Bench) -> None:
     bench.controller.applied(bench.assign(1))
     count_arrivals(bench.there)
     with bench.here.call(socket.socket) as ours:
-        ours.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ACKNOWLEDGEMENT << 2)
+        ours.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, LOCAL.acknowledgement << 2)
         bench.wait_for_sinks()
         ours.connect(("10.77.0.2", 5000))
         ours.sendall(bytes(10_000))
         eventually(lambda: arrived_by_codepoint(bench.there)[0][1] > 10_000)
-    assert arrived_by_codepoint(bench.there)[ACKNOWLEDGEMENT] == (0, 0)
+    assert arrived_by_codepoint(bench.there)[LOCAL.acknowledgement] == (0, 0)
 
 
 def test_rules_come_back_and_go_with_the_queues(bench: Bench) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from beamer.network.codepoints import codepoint
+from beamer.network.codepoints import LOCAL
 from tests.netns.cluster import Cluster
 
 pytestmark = pytest.mark.netns
@@ -22,5 +22,5 @@ def test_agents_alone_keep_the_order_and_the_plan_counts_as_installed(cluster: C
     assert plan["connected"]["switches"] == []
     classes = cluster.classes()
     assert set(classes.values()) == {0, 1}
-    assert {mark.dscp for mark in cluster.marks().values()} == {codepoint(klass) for klass in classes.values()}
+    assert {mark.dscp for mark in cluster.marks().values()} == {LOCAL.of(klass) for klass in classes.values()}
     assert "openflow=none" in cluster.log()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from beamer.network.codepoints import codepoint
+from beamer.network.codepoints import LOCAL
 from controller.openflow import held_rules
 from controller.openflow.held_rules import SETTLE_S
 from controller.openflow.reports import PairCount, SwitchLost
@@ -163,24 +163,24 @@ def test_a_change_of_class_loses_no_packet_and_the_old_rule_keeps_its_count(tmp_
                 client, server = await open_connection(lab, stack)
                 await send(client, 300)
                 await listener.install(2, job(klass=2))
-                await send(client, 700, codepoint(2))
-                sending = asyncio.create_task(send(client, 700, codepoint(2)))
+                await send(client, 700, LOCAL.of(2))
+                sending = asyncio.create_task(send(client, 700, LOCAL.of(2)))
                 await asyncio.sleep(0.3)
                 await listener.install(3, job(klass=5))
                 await sending  # the host learns of the new class a little later than the switch
-                await send(client, 700, codepoint(5))
+                await send(client, 700, LOCAL.of(5))
                 await asyncio.sleep(SETTLE_S + 0.5)
                 seen = finish(client, server)
                 await asyncio.sleep(1)
                 pairs = await listener.driver.counters()
                 assert {x.final for x in pairs if x.klass == 2} == {True}
                 assert {x.final for x in pairs if x.klass == 5} == {False}
-                arrived = seen[codepoint(2)] + seen[codepoint(5)]
+                arrived = seen[LOCAL.of(2)] + seen[LOCAL.of(5)]
                 in_rules = total(pairs, 2) + total(pairs, 5)
                 assert seen[0] > 250_000  # These bytes were sent before anybody registered the job.
-                assert set(seen) == {0, codepoint(2), codepoint(5)}
+                assert set(seen) == {0, LOCAL.of(2), LOCAL.of(5)}
                 assert in_rules == pytest.approx(arrived, rel=0.03)  # Some packets are under way while a rule appears.
-                assert total(pairs, 5) == pytest.approx(seen[codepoint(5)], rel=0.01)
+                assert total(pairs, 5) == pytest.approx(seen[LOCAL.of(5)], rel=0.01)
                 # Both directions are of the job's class.
                 assert any(x.klass == 5 and (x.src, x.dst) == (RIGHT.name, LEFT.name) and x.sent_packets for x in pairs)
 
@@ -238,14 +238,14 @@ def test_a_restarted_driver_changes_nothing_and_breaks_no_connection(lab: Lab) -
                 await send(client, 100)
                 await asyncio.sleep(1)
                 assert total(await second.driver.counters(), 4) > 200_000
-            assert finish(client, server)[codepoint(4)] > 200_000
+            assert finish(client, server)[LOCAL.of(4)] > 200_000
 
     lab.drive(scenario)
 
 
 def test_codepoints_are_given_by_the_edge_and_forged_ones_are_taken_off(lab: Lab) -> None:
     """Hosts are not trusted: only a registered connection has a class, whatever its packets claim. ECN is left alone."""
-    forged, ecn, expedited = codepoint(0) << 2, 0b01, 46 << 2
+    forged, ecn, expedited = LOCAL.of(0) << 2, 0b01, 46 << 2
     head = f"Ether(dst={RIGHT.mac!r}) / IP(src={LEFT.ip!r}, dst={RIGHT.ip!r}, tos={forged | ecn}"
     registered = "TCP(sport=7001, dport=7000, flags='A')"
     packets = {
@@ -271,7 +271,7 @@ def test_codepoints_are_given_by_the_edge_and_forged_ones_are_taken_off(lab: Lab
                 lines = "".join(f"{packet} / b'#{label}'\n" for label, packet in packets.items())
                 assert (await asyncio.to_thread(forger.communicate, lines))[0] == "sent\n"
                 seen = json.loads(await asyncio.to_thread(witness.stdout.readline))
-        given = codepoint(2) << 2 | ecn
+        given = LOCAL.of(2) << 2 | ecn
         assert seen == {
             **dict.fromkeys(("registered", "unmarked"), given),
             **dict.fromkeys(("stranger", "datagram", "echo", "fragment"), ecn),

@@ -12,6 +12,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from beamer.errors import PlatformError
+from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from controller.event_loop.time_slices import at_once
 from controller.openflow.driver import SERVE_AGAIN_S, SwitchDriver
@@ -50,12 +51,12 @@ def leading_driver(
     return driver
 
 
-def desired_rules(fabric: Fabric, jobs: Sequence[JobRules]) -> dict[str, frozenset[Rule]]:
+def desired_rules(fabric: Fabric, jobs: Sequence[JobRules], codepoints: Codepoints = LOCAL) -> dict[str, frozenset[Rule]]:
     """Return by switch everything that it should hold, worked out anew."""
-    of_jobs = at_once(RuleBook(fabric).change(jobs))
+    of_jobs = at_once(RuleBook(fabric, codepoints).change(jobs))
     return {
         name: rules | {rule for rule in of_jobs[name].values() if rule is not None}
-        for name, rules in static_rules(fabric).items()
+        for name, rules in static_rules(fabric, codepoints).items()
     }
 
 

@@ -1,19 +1,27 @@
-"""The codepoints of classes."""
+"""The codepoints of classes, of each profile."""
 
-from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS
+from beamer.network.codepoints import PROFILES, Codepoints
 from reference.tables import table
 
 
 def page() -> str:
     """Return the page of codepoints."""
-    rows = [(str(k), str(dscp), f"{dscp:06b}", f"0x{dscp << 2:02x}") for k, dscp in enumerate(CODEPOINTS)]
-    rows.append(("acknowledgements", str(ACKNOWLEDGEMENT), f"{ACKNOWLEDGEMENT:06b}", f"0x{ACKNOWLEDGEMENT << 2:02x}"))
-    rows.append(("unregistered traffic", "any other", "", ""))
+    sections = "\n".join(f"## {name}\n\n{_table(profile)}" for name, profile in PROFILES.items())
     return f"""# Codepoints
 
 Host agents mark packets with the DSCP of their class. Switches queue packets by it. Class 0 is served first. All
-codepoints are of the pool xxxx11, which RFC 2474 leaves to local use.
+codepoints are of the pool xxxx11, which RFC 2474 leaves to local use. `beamer-controller --codepoints` takes one of
+these profiles: `local` is the default, and needs switches that are configured for it; the others are in the order in
+which a switch ranks that goes by the upper three bits. `precedence-roce` leaves precedence 3 to RoCEv2.
 
-{table(("class", "DSCP", "bits", "TOS byte"), rows)}
 Acknowledgements without data have a codepoint of their own between a host and its first switch, which gives them class 0.
-"""
+
+{sections}"""
+
+
+def _table(profile: Codepoints) -> str:
+    rows = [(str(k), str(dscp), f"{dscp:06b}", f"0x{dscp << 2:02x}") for k, dscp in enumerate(profile.classes)]
+    own = profile.acknowledgement
+    rows.append(("acknowledgements", str(own), f"{own:06b}", f"0x{own << 2:02x}"))
+    rows.append(("unregistered traffic", "any other", "", ""))
+    return table(("class", "DSCP", "bits", "TOS byte"), rows)

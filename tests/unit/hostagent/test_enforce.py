@@ -1,11 +1,12 @@
 """Applying a desired state over fake queues and sockets."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from beamer.errors import InputError, PlatformError
+from beamer.network.codepoints import LOCAL, PRECEDENCE, Codepoints
 from beamer.network.protocol import Assignment, LocalWorker, Port
 from beamer.studies.model import Process
 from beamer.units import ETHERNET_MTU
@@ -76,9 +77,12 @@ class FakeKernelChanges:
 
 
 class FakeAcknowledgements:
-    """Has nothing to change."""
+    """Has nothing to change. asked: the codepoints of each time, by all that there are."""
 
-    def reconcile(self, interface: str) -> int:
+    asked: ClassVar[list[Codepoints]] = []
+
+    def reconcile(self, interface: str, codepoints: Codepoints) -> int:
+        self.asked.append(codepoints)
         return 0
 
     def remove(self, interface: str) -> None: ...
@@ -329,3 +333,14 @@ def test_an_interface_that_does_not_fit_the_networks_packets_is_named(
     enforcer.counters()
     enforcer.apply(wanted(ports=ports))
     assert enforcer.misfits == {}
+
+
+def test_other_codepoints_are_taken_in_though_the_queues_of_hosts_stay(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeAcknowledgements, "asked", [])
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    for codepoints in (LOCAL, PRECEDENCE, PRECEDENCE):
+        enforcer.apply(wanted(queues=6, codepoints=codepoints))
+    assert FakeAcknowledgements.asked == [LOCAL] * 2 + [PRECEDENCE] * 2
+    assert sockets.marks == {"s/t/j": Mark(class_id(2), 31)}

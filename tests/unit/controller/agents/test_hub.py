@@ -116,6 +116,20 @@ async def closed(connection: ClientConnection) -> tuple[int | None, str | None]:
         return connection.close_code, connection.close_reason
 
 
+def test_an_agent_that_does_not_know_the_codepoints_is_refused_with_what_to_do() -> None:
+    async def run() -> None:
+        hub = AgentHub(["h1"], Listener(), LIMITS, least_version=2)
+        async with serving(hub, 20.0) as connect_as:
+            async with connect_as("h1") as connection:  # It says no version.
+                code, reason = await closed(connection)
+                assert code == REFUSED
+                assert reason == ("agent.protocol: got 1, expected 2 or later, which knows these codepoints: upgrade the agent")
+            async with connect_as("h1", additional_headers=OF_TODAY) as connection:
+                assert '"welcome"' in str(await connection.recv())
+
+    asyncio.run(run())
+
+
 def test_agent_is_given_its_assignment_and_heard() -> None:
     async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
         counters = Counters(

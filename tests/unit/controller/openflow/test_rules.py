@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from beamer.network.codepoints import ACKNOWLEDGEMENT, CODEPOINTS, codepoint
+from beamer.network.codepoints import LOCAL, PROFILES, Codepoints
 from beamer.network.connection import Connection, FourTuple
 from beamer.network.fabric import Fabric, Link
 from beamer.testing.fabrics import star, two_spines
@@ -85,7 +85,7 @@ def test_a_registered_connection_takes_its_class_and_path_in_both_directions(fab
                 trace = trace_packet(fabric, tables, sender, tcp(connection, fabric))
                 assert trace.arrived_at == receiver
                 assert trace.links == interfaces(fabric, sender, receiver, plane)
-                assert {hop.packet["ip_dscp"] for hop in trace.hops} == {codepoint(3)}
+                assert {hop.packet["ip_dscp"] for hop in trace.hops} == {LOCAL.of(3)}
                 assert {hop.queue for hop in trace.hops} == {4}
                 arrived = trace.hops[-1].packet
                 assert arrived["eth_dst"] == fabric.host[receiver].mac
@@ -113,11 +113,28 @@ def test_an_acknowledgement_takes_class_0_and_the_path_of_its_job() -> None:
     there, back = between(fabric, "h1", "h3")
     for plane in range(fabric.planes):
         tables = desired_rules(fabric, [JobRules("s/s/j", 1, plane, 5, frozenset({there, back}))])
-        trace = trace_packet(fabric, tables, "h3", tcp(back, fabric, ip_dscp=ACKNOWLEDGEMENT))
+        trace = trace_packet(fabric, tables, "h3", tcp(back, fabric, ip_dscp=LOCAL.acknowledgement))
         assert trace.arrived_at == "h1"
         assert trace.links == interfaces(fabric, "h3", "h1", plane)
-        assert {(hop.packet["ip_dscp"], hop.packet["ip_ecn"], hop.queue) for hop in trace.hops} == {(codepoint(0), 2, 1)}
+        assert {(hop.packet["ip_dscp"], hop.packet["ip_ecn"], hop.queue) for hop in trace.hops} == {(LOCAL.of(0), 2, 1)}
         assert [(rule.klass, rule.pair) for hop in trace.hops for rule in hop.rules if rule.counts] == [(0, HostPair(1, 2, 0))]
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES.keys())
+def test_classes_and_what_is_cleared_go_by_the_profile(profile: Codepoints) -> None:
+    fabric = two_spines()
+    there, back = between(fabric, "h1", "h3")
+    for klass, dscp in enumerate(profile.classes):
+        tables = desired_rules(fabric, [JobRules("s/s/j", 1, 0, klass, frozenset({there, back}))], profile)
+        for marked in (dscp, 0):
+            trace = trace_packet(fabric, tables, "h1", tcp(there, fabric, ip_dscp=marked))
+            assert {(hop.packet["ip_dscp"], hop.queue) for hop in trace.hops} == {(dscp, klass + 1)}
+        acknowledged = trace_packet(fabric, tables, "h3", tcp(back, fabric, ip_dscp=profile.acknowledgement))
+        assert {(hop.packet["ip_dscp"], hop.queue) for hop in acknowledged.hops} == {(profile.of(0), 1)}
+    forged, _ = between(fabric, "h2", "h3")
+    for dscp in profile.all:
+        trace = trace_packet(fabric, desired_rules(fabric, (), profile), "h2", tcp(forged, fabric, ip_dscp=dscp))
+        assert {(hop.packet["ip_dscp"], hop.queue) for hop in trace.hops} == {(0, 0)}
 
 
 def test_a_host_without_an_agent_is_not_believed_what_an_acknowledgement_is() -> None:
@@ -125,11 +142,11 @@ def test_a_host_without_an_agent_is_not_believed_what_an_acknowledgement_is() ->
     fabric = replace(with_agents, hosts=tuple(replace(host, agent=None) for host in with_agents.hosts))
     there, back = between(fabric, "h1", "h3")
     tables = desired_rules(fabric, [JobRules("s/s/j", 1, 0, 5, frozenset({there, back}))])
-    trace = trace_packet(fabric, tables, "h1", tcp(there, fabric, ip_dscp=ACKNOWLEDGEMENT))
-    assert {(hop.packet["ip_dscp"], hop.queue) for hop in trace.hops} == {(codepoint(5), 6)}
+    trace = trace_packet(fabric, tables, "h1", tcp(there, fabric, ip_dscp=LOCAL.acknowledgement))
+    assert {(hop.packet["ip_dscp"], hop.queue) for hop in trace.hops} == {(LOCAL.of(5), 6)}
 
 
-@pytest.mark.parametrize("dscp", [*CODEPOINTS, ACKNOWLEDGEMENT])
+@pytest.mark.parametrize("dscp", [*LOCAL.classes, LOCAL.acknowledgement])
 def test_a_host_cannot_mark_itself_up(dscp: int) -> None:
     fabric = two_spines()
     there, _ = between(fabric, "h1", "h3")
@@ -150,7 +167,7 @@ def test_a_pair_whose_rule_has_timed_out_is_unregistered() -> None:
     there, back = between(fabric, "h1", "h3")
     tables = desired_rules(fabric, [JobRules("s/s/j", 1, 1, 2, frozenset({there, back}))])
     expired = {name: {rule for rule in rules if not rule.counts} for name, rules in tables.items()}
-    trace = trace_packet(fabric, expired, "h1", tcp(there, fabric, ip_dscp=codepoint(0)))
+    trace = trace_packet(fabric, expired, "h1", tcp(there, fabric, ip_dscp=LOCAL.of(0)))
     assert trace.arrived_at == "h3"
     assert {(hop.packet["ip_dscp"], hop.queue) for hop in trace.hops} == {(0, 0)}
 
@@ -161,7 +178,7 @@ def test_two_jobs_on_the_same_hosts_are_distinguished() -> None:
     jobs = [JobRules("a", 1, 0, 0, frozenset(first)), JobRules("b", 2, 1, 5, frozenset(second))]
     tables = desired_rules(fabric, jobs)
     ways = [trace_packet(fabric, tables, "h1", tcp(connection, fabric)) for connection in (first[0], second[0])]
-    assert [way.hops[0].packet["ip_dscp"] for way in ways] == [codepoint(0), codepoint(5)]
+    assert [way.hops[0].packet["ip_dscp"] for way in ways] == [LOCAL.of(0), LOCAL.of(5)]
     assert ways[0].hops[1].switch != ways[1].hops[1].switch
 
 
@@ -172,7 +189,7 @@ def test_a_connection_that_two_jobs_claim_is_the_later_ones() -> None:
     earlier, later = JobRules("a", 1, 0, 0, both), JobRules("b", 2, 0, 6, both)
     assert desired_rules(fabric, [later, earlier]) == desired_rules(fabric, [earlier, later])
     trace = trace_packet(fabric, desired_rules(fabric, [later, earlier]), "h1", tcp(there, fabric))
-    assert trace.hops[0].packet["ip_dscp"] == codepoint(6)
+    assert trace.hops[0].packet["ip_dscp"] == LOCAL.of(6)
 
 
 def test_a_connection_with_an_end_outside_has_no_rules() -> None:

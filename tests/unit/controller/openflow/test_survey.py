@@ -12,7 +12,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 from structlog.testing import capture_logs
 
-from beamer.network.codepoints import codepoint
+from beamer.network.codepoints import LOCAL
 from beamer.network.observed_fabric import PortKey, dead_cables, mismatches
 from beamer.testing.fabrics import two_spines
 from controller.event_loop.time_slices import TimeSlices
@@ -185,7 +185,7 @@ def test_a_full_queue_of_unregistered_traffic_is_no_dead_cable() -> None:
         await site.join()
         await site.rounds()
         # Only packets that carry the codepoint of class 0 pass.
-        site.wires.drops = lambda sender, frame: frame[12:14] != b"\x08\x00" or frame[15] >> 2 != codepoint(0)
+        site.wires.drops = lambda sender, frame: frame[12:14] != b"\x08\x00" or frame[15] >> 2 != LOCAL.of(0)
         await site.rounds(2 * LOST)
         assert not [text for text in site.texts() if "arrives nowhere" in text]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from beamer.network.codepoints import codepoint
+from beamer.network.codepoints import LOCAL
 from hostagent.marks import draining as module
 from hostagent.marks.diagnostics import SendProgress
 from hostagent.marks.draining import MAX_DRAINING_S, STARVED_S, Drain, begin, release_drained
@@ -19,7 +19,7 @@ from tests.support.firewall_marks import may_hold
 
 pytestmark = may_hold
 
-OLD, NEW = Mark(class_id(5), codepoint(5)), Mark(class_id(1), codepoint(1))
+OLD, NEW = Mark(class_id(5), LOCAL.of(5)), Mark(class_id(1), LOCAL.of(1))
 FOREIGN = Mark(6, 46)  # as a program sets it
 TCP_RTO_MAX_MS = 44
 

@@ -8,7 +8,7 @@ import pytest
 
 from beamer.client.lease import describe_process
 from beamer.errors import PlatformError
-from beamer.network.codepoints import codepoint
+from beamer.network.codepoints import LOCAL
 from beamer.network.protocol import LocalWorker, WorkerId
 from beamer.studies.model import Process
 from hostagent.marks import draining
@@ -262,7 +262,7 @@ def test_what_a_killed_agent_has_held_goes_on_though_its_worker_has_left(table: 
     own = Mark(5, 0)  # its program's
     for each in OPEN[:3]:
         hold(each)
-    mark(OPEN[1], Mark(class_id(3), codepoint(3)))
+    mark(OPEN[1], Mark(class_id(3), LOCAL.of(3)))
     for each in OPEN[2:]:
         mark(each, own)
     assert table.unmark_leftovers() == 1
@@ -294,7 +294,7 @@ def test_marks_go_with_the_worker_and_change_with_its_class(table: SocketTable) 
 
 def test_marks_of_an_agent_that_was_killed_go_with_the_worker_too(table: SocketTable, rule: FakeHoldRule) -> None:
     assign(table)
-    assert assign(table, Mark(class_id(3), codepoint(3))) == 4
+    assert assign(table, Mark(class_id(3), LOCAL.of(3))) == 4
     with closing(SocketTable(rule)) as next_table:
         assert assign(next_table) == 0, "what runs on keeps its marks until there is a plan"
         assert next_table.assign((), ("127.0.0.1",), (), {}) == 4

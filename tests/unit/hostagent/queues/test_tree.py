@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beamer.errors import InputError
-from beamer.network.codepoints import CODEPOINTS
+from beamer.network.codepoints import LOCAL
 from beamer.network.protocol import LocalWorker, Port
 from beamer.studies.model import Process
 from hostagent.queues.tree import (
@@ -99,7 +99,7 @@ def test_managed_classes_are_ordered_by_priority_and_may_take_the_whole_link() -
 
 def test_a_switch_port_classifies_every_codepoint() -> None:
     filters = port_tree(DSCP, 8, 0.1, {}).filters.values()
-    assert {f.dscp: f.target for f in filters} == {CODEPOINTS[k]: class_id(k) for k in range(8)}
+    assert {f.dscp: f.target for f in filters} == {LOCAL.classes[k]: class_id(k) for k in range(8)}
     assert not port_tree(MARK, 8, 0.1, {}).filters
 
 
