@@ -1,6 +1,7 @@
 """The codepoints of classes, of each profile."""
 
 from beamer.network.codepoints import PROFILES, Codepoints
+from beamer.network.switch_defaults import SWITCH_DEFAULTS, default_order
 from reference.tables import table
 
 
@@ -16,7 +17,21 @@ which a switch ranks that goes by the upper three bits. `precedence-roce` leaves
 
 Acknowledgements without data have a codepoint of their own between a host and its first switch, which gives them class 0.
 
-{sections}"""
+{sections}
+## What switches do by default
+
+By their makers' documents, once they trust DSCP; no switch was tried. Where the order is not kept, configure the switch.
+
+{table(("switch", *PROFILES, "documented in"), _defaults())}"""
+
+
+def _defaults() -> list[tuple[str, ...]]:
+    found = []
+    for default in SWITCH_DEFAULTS:
+        verdicts = (default_order(default, profile) for profile in PROFILES.values())
+        words = (f"in order, {one.ranks} ranks" if one.keeps_order else f"no: {one.reason}" for one in verdicts)
+        found.append((default.name, *words, default.source))
+    return found
 
 
 def _table(profile: Codepoints) -> str:
