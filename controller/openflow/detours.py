@@ -15,6 +15,7 @@ from controller.event_loop.time_slices import TimeSlices, batched
 from controller.openflow.rules import Rule, Slot, routes
 
 SWITCHES_AT_ONCE = 16  # The rules of so many switches for one host are worked out in one slice.
+RETRY_S = 1.0  # After a fault the same is tried again.
 SWITCH_WAIT_S = 1.0  # Switches further back wait at most so long for those further on.
 
 RulesBySwitch = Mapping[str, Mapping[Slot, Rule]]
@@ -60,6 +61,8 @@ class Detours:
             except Exception as error:  # noqa: BLE001  A fault must not keep switches that connect from their rules.
                 fault = {"message": "a fault while packets were led around dead cables", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(fault)
+                await asyncio.sleep(RETRY_S)
+                self._wake.set()
 
     async def _change(self, dead: frozenset[Cable]) -> None:
         """Give switches the rules around these cables and no others."""

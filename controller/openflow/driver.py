@@ -192,6 +192,9 @@ class SwitchDriver:
                     self._bound_answers(name)
                     if session := self._sessions.get(name):
                         session.set_target(self._targets[name], change[name])
+        except Exception as error:  # noqa: BLE001  Nobody awaits this task.
+            fault = {"message": "a fault while the rules of a plan were worked out", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(fault)
         finally:
             self._working = None
 

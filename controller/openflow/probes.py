@@ -1,10 +1,12 @@
 """The frames by which a controller sees where cables lead: LLDP between switches, ARP requests to hosts.
 
-Between switches a frame is known again as a whole, by a number that only this controller knows, so that nothing that anybody
-else sends is taken for one. LLDP has no codepoint: where unregistered traffic fills its queue, it is dropped with that. A
-packet in class 0 tells such a cable from one that is dead. A host answers an ARP probe (RFC 5227), which no table of its
-neighbours takes in: no program has to run there.
+Between switches a frame is known again as a whole, by a number of its port's own that only this controller and whoever is at
+that port know, so that nobody else's frame is taken for it. LLDP has no codepoint: where unregistered traffic fills its queue,
+it is dropped with that. A packet in class 0 tells such a cable from one that is dead. A host answers an ARP probe (RFC 5227),
+which no table of its neighbours takes in: no program has to run there.
 """
+
+from collections.abc import Callable
 
 from os_ken.lib.packet import arp, ethernet, ipv4, lldp, packet
 from os_ken.lib.packet.ether_types import ETH_TYPE_ARP, ETH_TYPE_IP, ETH_TYPE_LLDP
@@ -21,14 +23,16 @@ _LIVES_S = 5
 _HEADER, _ARP_BYTES = 14, 28
 
 
-def cable_probes(fabric: Fabric, secret: str, codepoints: Codepoints = LOCAL) -> dict[PortKey, tuple[bytes, bytes]]:
+def cable_probes(
+    fabric: Fabric, secret: Callable[[], str], codepoints: Codepoints = LOCAL
+) -> dict[PortKey, tuple[bytes, bytes]]:
     """Return the frames that are known to come from each port of each switch: LLDP, and a packet in class 0.
 
-    secret: nobody else's.
+    secret: makes one for each port, as hosts receive those of theirs.
     """
     return {
         (link.src, link.port): _of_port(
-            f"{fabric.switch[link.src].dpid:016x}", str(link.port), f"{link.src} {secret}", codepoints.of(0)
+            f"{fabric.switch[link.src].dpid:016x}", str(link.port), f"{link.src} {secret()}", codepoints.of(0)
         )
         for link in fabric.links
         if link.src in fabric.switch

@@ -186,8 +186,8 @@ class SwitchSession:
         elif target.generation != self._installed:
             self._installed = target.generation
             self._report(SwitchInstalled(self._switch, target.generation, len(change)))
-            if self._survey is not None:
-                self._survey.has_rules(self._switch)
+        if self._survey is not None:
+            self._survey.has_rules(self._switch)
         due = await self._unused([key for key, retired in self._held.retired.items() if retired.due <= now], now)
         # A rule may have become wanted again while counters were read: compare once more before removing.
         if due and not self._wake.is_set():

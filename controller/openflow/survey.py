@@ -9,10 +9,11 @@ depends on any of this.
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import structlog
@@ -49,7 +50,7 @@ class _Port:
     """What is known of a switch's port that the file names.
 
     answers: Ethernet addresses by IP, each with the round in which it was heard last. lost: probes in a row that arrived
-    nowhere. taken: packets that it has handed over since the last round.
+    nowhere.
     """
 
     link: Link
@@ -58,7 +59,6 @@ class _Port:
     answers: dict[str, tuple[str, int]] = field(default_factory=dict)
     lost: int = 0
     heard: bool = False
-    taken: int = 0
 
     @property
     def key(self) -> PortKey:
@@ -93,7 +93,7 @@ class Survey:
             if link.src in fabric.switch:
                 self._of_switch[link.src].append(_Port(link))
         self._ports = {port.key: port for ports in self._of_switch.values() for port in ports}
-        self._probes = cable_probes(fabric, secrets.token_hex(16), codepoints)
+        self._probes = cable_probes(fabric, partial(secrets.token_hex, 16), codepoints)
         self._sender = {frame: key for key, frames in self._probes.items() for frame in frames}
         self._probe_bytes = {len(frame) for frame in self._sender}
         self._addresses = frozenset(host.ip for host in fabric.hosts)
@@ -101,6 +101,7 @@ class Survey:
         self._with_rules: set[str] = set()  # The switches that have had all their rules: before, they lose probes.
         self._all_ports: dict[str, dict[int, PortState]] = {}
         self._rounds = 0
+        self._taken: Counter[PortKey] = Counter()  # packets that each port has handed over since the last round
         self._limit = LogLimit(1, 3600.0)
 
     @property
@@ -148,7 +149,8 @@ class Survey:
         self._with_rules.discard(switch)
         del self._all_ports[switch]
         for port in self._of_switch[switch]:
-            port.state, port.leads_to, port.lost = None, None, LOST if port.lost >= LOST else 0
+            is_dead = port.lost >= LOST or port.leads_to not in (None, self._end_of(port))
+            port.state, port.leads_to, port.lost = None, None, LOST if is_dead else 0
             port.answers.clear()
         self._on_change()
 
@@ -187,8 +189,9 @@ class Survey:
         self._rounds += 1
         probed = [port for name in self._channels for port in self._of_switch[name] if port.is_up]
         for port in self._ports.values():
-            port.heard, port.taken = False, 0
-        channels, sent = dict(self._channels), 0
+            port.heard = False
+        self._taken.clear()
+        channels, with_rules, sent = dict(self._channels), frozenset(self._with_rules), 0
         place = self._turns.begin()
         for some in batched(self._frames(probed), BATCH):
             await self._turns.granted(place)
@@ -196,7 +199,7 @@ class Survey:
         answered = await _answering(channels)
         await asyncio.sleep(ON_THE_WAY_S)
         answered &= await _answering(channels)
-        counted = answered & self._with_rules
+        counted = answered & with_rules
         before = [port for port in self._ports.values() if port.lost >= LOST]
         changed = False
         for port in probed:
@@ -241,6 +244,11 @@ class Survey:
         _send(channel, port.link.port, frame)
         return True
 
+    def _end_of(self, port: _Port) -> PortKey:
+        """Return the other end of a port's cable, by the file."""
+        back = self._fabric.links[self._fabric.link_index[port.link.dst, port.link.src]]
+        return back.src, back.port
+
     def _is_right(self, port: _Port) -> bool:
         host = self._fabric.host[port.link.dst]
         return port.answers.get(host.ip, ("", 0))[0] == host.mac
@@ -260,12 +268,11 @@ class Survey:
 
     def _receive(self, at: PortKey, frame: bytes) -> None:
         port = self._ports.get(at)
-        if port is not None:
-            port.taken += 1
-            if port.taken > TAKEN:
-                if self._limit.take(at):
-                    log.warning("a port hands over packets that are no answers to probes", switch=at[0], port=at[1])
-                return
+        self._taken[at] += 1
+        if self._taken[at] > TAKEN:
+            if self._limit.take(at):
+                log.warning("a port hands over packets that are no answers to probes", switch=at[0], port=at[1])
+            return
         for size in self._probe_bytes:
             if (sender := self._sender.get(frame[:size])) is not None:
                 self._arrived(self._ports[sender], at)

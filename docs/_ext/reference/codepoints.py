@@ -15,12 +15,14 @@ codepoints are of the pool xxxx11, which RFC 2474 leaves to local use. `beamer-c
 these profiles: `local` is the default, and needs switches that are configured for it; the others are in the order in
 which a switch ranks that goes by the upper three bits. `precedence-roce` leaves precedence 3 to RoCEv2.
 
-Acknowledgements without data have a codepoint of their own between a host and its first switch, which gives them class 0.
+Acknowledgements without data have a codepoint of their own between a host and its first switch. One that Beamer controls gives
+them class 0.
 
 {sections}
 ## What switches do by default
 
-By their makers' documents, once they trust DSCP; no switch was tried. Where the order is not kept, configure the switch.
+By their makers' documents, once they trust DSCP; no switch was tried. A last class of DSCP 7 has the rank of packets without
+one. Where the order is not kept, configure the switch.
 
 {table(("switch", *PROFILES, "documented in"), _defaults())}"""
 

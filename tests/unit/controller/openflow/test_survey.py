@@ -266,6 +266,34 @@ def test_a_dead_cable_stays_dead_until_a_probe_has_passed_it_whoever_leaves() ->
     run(scenario)
 
 
+def test_a_cable_to_the_wrong_switch_stays_dead_when_both_ends_leave() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        site.wires.cables["l1", 1] = ("s2", 1)
+        await site.rounds()
+        assert ("l1", "s1") in site.dead()
+        site.survey.left("l1")
+        site.survey.left("s1")
+        assert ("l1", "s1") in site.dead()
+
+    run(scenario)
+
+
+def test_what_a_host_is_sent_is_no_probe_of_another_port() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        at_host, of_trunk = site.survey._probes["l1", 3][0], site.survey._probes["l1", 1][0]
+        secret = next(word for word in of_trunk.split() if len(word) >= 32)
+        assert secret not in at_host
+        before = site.survey.observation()
+        site.survey.take("l1", PacketIn(0, 3, at_host))
+        assert site.survey.observation().leads_to == {**before.leads_to, ("l1", 3): ("l1", 3)}
+
+    run(scenario)
+
+
 def test_light_that_returns_before_the_switch_does_is_not_enough() -> None:
     async def scenario(site: Site) -> None:
         await site.join()
