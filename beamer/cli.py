@@ -83,7 +83,7 @@ COMMANDS = {
     "fabric check": Command(
         "beamer.inspect.fabric_command:check",
         "inspect",
-        "Show each port at which the network is not as its file says, as a controller sees it.",
+        "Show each port at which the network is not as its file says: what a controller sees of ports, cables and hosts.",
     ),
     "certs": Command(
         "controller.commands.certificates:certs",
