@@ -79,7 +79,9 @@ class Runtime:
         self.estimates = Estimates(self.network, self.tracker, self.record, clock)
         last, builder = self.network.decision, TargetBuilder(self.fabric, settings.codepoints)
         plan, generation = plan_in_force(last, settings.queues), last.generation if last else 1
-        targets = at_once(builder.build(self.tracker.running, self.network.seen, plan, self.network.sender_bps))
+        # Of the controller before there may have been more classes than have a codepoint now.
+        kept = plan.within(settings.queues)
+        targets = at_once(builder.build(self.tracker.running, self.network.seen, kept, self.network.sender_bps))
         self.installation = Installation(switches.names, builder.ports, generation)
         self.condition = NetworkCondition(self.fabric)
         self._delivery = Delivery(self.installation, targets, self.agents, switches, batches, clock, self._network_seen)

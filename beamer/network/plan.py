@@ -5,7 +5,7 @@ traffic has its own queue with a guaranteed share. A plan is plain data: simulat
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -47,3 +47,10 @@ class Plan:
     queues: int = QUEUES
     jobs: Mapping[str, JobPlan] = field(default_factory=lambda: MappingProxyType({}))
     order: "Order" = field(default=(), compare=False, repr=False)
+
+    def within(self, queues: int) -> "Plan":
+        """Return the same in at most so many classes: what would be behind the last is in it."""
+        if self.queues <= queues:
+            return self
+        jobs = {key: replace(job, klass=min(job.klass, queues - 1)) for key, job in self.jobs.items()}
+        return replace(self, queues=queues, jobs=jobs)

@@ -7,7 +7,6 @@ What ends or moves while a decision is made has no part in it: it calls for the 
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -41,12 +40,8 @@ _UNKNOWN = object()  # This object is equal to no state.
 
 
 def plan_in_force(last: Planned | None, queues: int) -> Plan:
-    """Return the plan of the last decision in at most so many classes, a plan of no jobs where there is none."""
-    if last is None:
-        return Plan(queues)
-    if last.queues <= queues:
-        return Plan(last.queues, last.jobs)
-    return Plan(queues, {key: replace(job, klass=min(job.klass, queues - 1)) for key, job in last.jobs.items()})
+    """Return the plan of the last decision, a plan of no jobs where there is none."""
+    return Plan(last.queues, last.jobs) if last else Plan(queues)
 
 
 class Planner:

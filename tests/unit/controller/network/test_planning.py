@@ -25,7 +25,6 @@ from beamer.studies.model import Process, Profile, TrialStatus, Worker
 from beamer.studies.records import AttemptRecord, TrialRecord
 from controller.event_loop import time_slices as slices
 from controller.event_loop.time_slices import TimeSlices, at_once
-from controller.network.planning import plan_in_force
 from controller.network.targets import TargetBuilder, Targets
 from tests.support.effort import effort, turns
 from tests.unit.controller.test_runtime import AGENT, FABRIC, HOSTS, IP, REGISTERED, Desk, run, trial, until
@@ -226,11 +225,3 @@ def test_who_is_planned_and_seen_gets_rules_by_a_renewal_alone(tmp_path: Path) -
         await desk.runtime.stop()
 
     run(play())
-
-
-@pytest.mark.parametrize(("queues", "klass"), [(8, 7), (6, 5), (1, 0)])
-def test_a_plan_of_more_classes_than_there_are_now_is_brought_into_these(queues: int, klass: int) -> None:
-    last = Planned(1.0, "fifo", 1, {}, 8, {"a/b": JobPlan(7, 10**6), "a/c": JobPlan(0)})
-    plan = plan_in_force(last, queues)
-    assert plan == Plan(min(queues, 8), {"a/b": JobPlan(klass, 10**6), "a/c": JobPlan(0)})
-    assert plan_in_force(None, queues) == Plan(queues)
