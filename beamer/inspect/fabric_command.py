@@ -26,7 +26,7 @@ def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
     found = health.get("network")
     if found is None:
         raise PlatformError("the controller is older than this command, and does not look at its network", "upgrade it first")
-    of, seen = health["switches"]["expected"], found["switches_seen"]
+    of = health["switches"]["expected"]
     if not of:
         raise PlatformError("the controller leads no switch, and only switches show a network", "compare its cables by hand")
     if as_json:
@@ -37,20 +37,20 @@ def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
             out.print(shown(text))
         for text in summary(found, of):
             out.print(shown(text))
-    if found["mismatches"] or seen < of:
+    if found["mismatches"] or found["unseen"]:
         sys.exit(1)
 
 
 def summary(found: Json, switches: int) -> list[str]:
     """Return what the mismatches come to, a sentence each. found: `network` of the controller's health."""
     lines = []
-    if (unseen := switches - found["switches_seen"]) > 0:
-        why = "they are not connected, see beamer status, or do not describe their ports, see the controller's log"
-        lines.append(f"of {unseen} of {switches} switches nothing is seen: {why}")
+    if found["unseen"]:
+        why = "not connected, see beamer status, or without a description of its ports, see the controller's log"
+        lines.append(f"nothing is seen of {', '.join(found['unseen'])}: {why}")
     if found["dead_cables"]:
         lines.append(f"dead, and not used where there is another path: {', '.join('-'.join(e) for e in found['dead_cables'])}")
     if found["cut_off"]:
         lines.append(f"no path leads to {', '.join(found['cut_off'])}")
-    if not found["mismatches"] and not unseen:
+    if not found["mismatches"] and not found["unseen"]:
         lines.append(f"what {several(switches, 'switch', 'switches')} and their hosts show is as the network's file says")
     return lines

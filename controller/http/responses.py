@@ -139,7 +139,7 @@ def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str,
 def health_response(runtime: Runtime) -> dict[str, Any]:
     """Return whether the journal takes events, and whether everything that the fabric names is connected and up to date.
 
-    network: in what it differs from its file.
+    network: in what it differs from its file; unseen: the switches that show no ports.
     """
     installation, journal = runtime.installation, runtime.batches
     return {
@@ -154,7 +154,7 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
             "mismatches": [one.text for one in runtime.condition.seen.mismatches],
             "dead_cables": [list(ends) for ends in sorted(runtime.condition.seen.dead)],
             "cut_off": list(runtime.condition.cut_off),
-            "switches_seen": runtime.condition.seen.switches,
+            "unseen": sorted(installation.switches.keys() - runtime.condition.seen.switches),
         },
         "switches": {"expected": len(installation.switches), "installed": sum(g > 0 for g in installation.switches.values())},
         "agents": {"expected": len(installation.agents), "connected": len(runtime.agents.connected)},

@@ -36,7 +36,9 @@ class NetworkCondition:
         for one in self._logged(now - known):
             log.warning("the network is not as its file says", mismatch=one.text)
         wrong = {(one.switch, one.port) for one in now}
-        for one in self._logged(one for one in known if (one.switch, one.port) not in wrong):
+        # Of a switch that is not connected any more nothing is known.
+        mended = (one for one in known if one.switch in seen.switches and (one.switch, one.port) not in wrong)
+        for one in self._logged(mended):
             log.info("a port is as the network's file says again", switch=one.switch, port=one.port)
         if seen.dead == before.dead:
             return False

@@ -211,7 +211,7 @@ class SwitchDriver:
         assert self._lead is not None
         observation = self._survey.observation()
         found = mismatches(self._fabric, observation)
-        seen = NetworkSeen(found, dead_cables(self._fabric, found, observation.silent), len(observation.ports))
+        seen = NetworkSeen(found, dead_cables(self._fabric, found, observation.silent), frozenset(observation.ports))
         if seen != self._seen:
             self._seen = seen
             self._detours.avoid(seen.dead)

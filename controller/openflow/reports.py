@@ -37,12 +37,12 @@ class NetworkSeen:
     """What switches and hosts show of the network is another than before.
 
     mismatches: from its file. dead: the cables between switches that nothing passes, around which packets are led.
-    switches: how many show their ports.
+    switches: those that show their ports.
     """
 
     mismatches: tuple[Mismatch, ...] = ()
     dead: frozenset[Cable] = frozenset()
-    switches: int = 0
+    switches: frozenset[str] = frozenset()
 
 
 SwitchEvent = SwitchConnected | SwitchLost | SwitchInstalled | NetworkSeen

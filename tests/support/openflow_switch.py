@@ -149,7 +149,7 @@ class FakeSwitch:
     answering: while clear, nothing but the handshake is read. refuse: whether a flow modification is answered by an
     error. mods: every flow modification since it connected, as (command, key). has_meters: or answers by errors what
     concerns them. meters: their messages by id. meter_mods: as (command, id). distort: what becomes of a frame it sends.
-    term: the latest leader's, 0 before the first.
+    term: the latest leader's, 0 before the first. ports: their descriptions, as on the wire.
     """
 
     dpid: int
@@ -163,6 +163,7 @@ class FakeSwitch:
     meter_mods: list[tuple[int, int]] = field(default_factory=list)
     distort: Callable[[bytes], bytes] = field(default=lambda frame: frame)
     term: int = 0
+    ports: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
         self.answering.set()
@@ -193,6 +194,10 @@ class FakeSwitch:
         assert self._writer
         self._writer.transport.abort()
 
+    def say(self, kind: int, body: bytes, xid: int = 0) -> None:
+        """Send a message to the controller."""
+        self._write(kind, xid, body)
+
     def expire(self, key: RuleKey, reason: int = ofp.OFPRR_IDLE_TIMEOUT) -> None:
         """Remove an entry and announce it, if it asked for that."""
         entry = self.entries.pop(key)
@@ -216,6 +221,8 @@ class FakeSwitch:
                 struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_METER_CONFIG
             ):
                 self._answer_meters_request(xid, frame)
+            case ofp.OFPT_MULTIPART_REQUEST if struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_PORT_DESC:
+                self.say(ofp.OFPT_MULTIPART_REPLY, struct.pack("!HHxxxx", ofp.OFPMP_PORT_DESC, 0) + b"".join(self.ports), xid)
             case ofp.OFPT_MULTIPART_REQUEST:
                 self._answer_stats_request(xid)
             case ofp.OFPT_METER_MOD:

@@ -11,12 +11,12 @@ import pytest
 
 import beamer.cli
 from beamer.network.fabric import Fabric
-from beamer.network.job import JobSpec
 from beamer.network.observed_fabric import Mismatch
 from beamer.network.policies import network_policy
 from beamer.network.protocol import Applied
+from beamer.studies.events import AttemptStarted, StudyRegistered, TargetSet, TrialRegistered
 from beamer.studies.journal.store import Journal
-from beamer.studies.model import Role, Worker
+from beamer.studies.model import Profile, Worker
 from beamer.testing.fabrics import two_spines
 from controller.http.api import create_app
 from controller.openflow.reports import NetworkSeen
@@ -25,8 +25,9 @@ from tests.support.commands import run_here
 from tests.support.served_controller import Served, SwitchesInMemory, made_runtime, served
 
 FABRIC = two_spines(1)
+ALL = frozenset(FABRIC.switch)
 TEXT = "l1 port 1 leads to s2 port 1; the file says s1 port 1"
-WRONG = NetworkSeen((Mismatch("wrong cable", "l1", 1, TEXT),), frozenset({("l1", "s1")}), 4)
+WRONG = NetworkSeen((Mismatch("wrong cable", "l1", 1, TEXT),), frozenset({("l1", "s1")}), ALL)
 
 
 def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None:
@@ -37,18 +38,18 @@ def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None
         await runtime.start()
         async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime)), base_url="http://beamer") as client:
             health = (await client.get("/v1/health")).json()
-            nothing = {"mismatches": [], "dead_cables": [], "cut_off": [], "switches_seen": 0}
+            nothing = {"mismatches": [], "dead_cables": [], "cut_off": [], "unseen": sorted(ALL)}
             assert (health["installed_everywhere"], health["network"]) == (True, nothing)
             switches.see(WRONG)
             health = (await client.get("/v1/health")).json()
             assert not health["installed_everywhere"]
             assert not (await client.get("/v1/plan")).json()["installed_everywhere"]
-            assert health["network"] == {"mismatches": [TEXT], "dead_cables": [["l1", "s1"]], "cut_off": [], "switches_seen": 4}
+            assert health["network"] == {"mismatches": [TEXT], "dead_cables": [["l1", "s1"]], "cut_off": [], "unseen": []}
             metrics = (await client.get("/metrics")).text
             assert 'beamer_network_mismatches{kind="wrong cable"} 1.0' in metrics
             assert 'beamer_network_mismatches{kind="no link"} 0.0' in metrics
             assert "beamer_hosts_cut_off 0.0" in metrics
-            switches.see(NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), 4))
+            switches.see(NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), ALL))
             assert (await client.get("/v1/health")).json()["network"]["cut_off"] in (["h1"], ["h2"])
             assert "beamer_hosts_cut_off 1.0" in (await client.get("/metrics")).text
             switches.see(NetworkSeen())
@@ -65,10 +66,12 @@ def test_an_agent_that_says_that_it_cannot_apply_what_it_had_is_not_installed(tm
         runtime = made_runtime(settings, Journal(f"sqlite:///{tmp_path / 'journal.db'}"), switches)
         await runtime.start()
 
-        def answer(agent: str, error: str | None = None) -> None:
-            runtime.on_agent_message(agent, Applied(generation=runtime.agent_joined(agent).generation, changes=0, error=error))
+        generation = {agent: runtime.agent_joined(agent).generation for agent in ("h1", "h2")}
 
-        for agent in ("h1", "h2"):
+        def answer(agent: str, error: str | None = None) -> None:
+            runtime.on_agent_message(agent, Applied(generation=generation[agent], changes=0, error=error))
+
+        for agent in generation:
             answer(agent)
         assert runtime.installation.everywhere
         answer("h2", "data: tbf 8001:")
@@ -101,7 +104,7 @@ def asked(controller: Served, *arguments: str) -> "CompletedProcess[str]":
 
 
 def test_fabric_check_and_status_name_what_differs(controller: Served) -> None:
-    see(controller, NetworkSeen(switches=4))
+    see(controller, NetworkSeen(switches=ALL))
     done = asked(controller, "fabric", "check")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "what 4 switches and their hosts show is as the network's file says\n"
@@ -113,12 +116,12 @@ def test_fabric_check_and_status_name_what_differs(controller: Served) -> None:
     status = asked(controller, "status")
     assert status.returncode == 1
     assert TEXT in status.stdout
-    see(controller, NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), 3))
+    see(controller, NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), ALL - {"s2"}))
     done = asked(controller, "fabric", "check")
     assert done.returncode == 1
-    why = "they are not connected, see beamer status, or do not describe their ports, see the controller's log"
+    why = "not connected, see beamer status, or without a description of its ports, see the controller's log"
     assert done.stdout.splitlines() == [
-        f"of 1 of 4 switches nothing is seen: {why}",
+        f"nothing is seen of s2: {why}",
         "dead, and not used where there is another path: l1-s1, l1-s2",
         f"no path leads to {controller.ask(lambda runtime: runtime.condition.cut_off)[0]}",
     ]
@@ -132,25 +135,34 @@ def test_fabric_check_needs_a_controller_that_looks() -> None:
 
 
 def test_jobs_are_ordered_by_the_links_that_they_really_use(tmp_path: Path) -> None:
-    spec = JobSpec("one", (Worker(0, "h1", Role.WORKER), Worker(1, "h2", Role.WORKER)), 1, 600_000)
+    workers = Worker(0, "h1"), Worker(1, "h2")
 
     async def play() -> None:
         switches = SwitchesInMemory([switch.name for switch in FABRIC.switches])
         settings = ControllerSettings(FABRIC, network_policy("fifo"))
         runtime = made_runtime(settings, Journal(f"sqlite:///{tmp_path / 'journal.db'}"), switches)
         await runtime.start()
+        now = runtime.clock()
+        for event in (
+            StudyRegistered(now, "s"),
+            TrialRegistered(now, "s", "t"),
+            TargetSet(now, "s/t", 5),
+            AttemptStarted(now, "s/t", "1", workers, Profile(10**6)),
+        ):
+            assert runtime.record(event)
 
-        def spine() -> set[str]:
-            links = [FABRIC.links[i] for i in runtime.network.footprints.of(spec, 0).link]
+        def spines() -> set[str]:
+            """Return the spines whose links the policy is told that the job loads."""
+            links = [FABRIC.links[i] for i in runtime.network.snapshot(runtime.tracker).jobs.link]
             return {end for link in links for end in (link.src, link.dst) if end.startswith("s")}
 
-        assert spine() == {"s1"}
-        switches.see(NetworkSeen((), frozenset({("l1", "s1")}), 4))
-        assert spine() == {"s2"}
-        switches.see(NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), 4))
-        assert spine() == {"s1"}, "where no path is left, the one that the file says is as good as any"
-        switches.see(NetworkSeen((), frozenset(), 4))
-        assert spine() == {"s1"}
+        assert spines() == {"s1"}
+        switches.see(NetworkSeen((), frozenset({("l1", "s1")}), ALL))
+        assert spines() == {"s2"}
+        switches.see(NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), ALL))
+        assert spines() == {"s1"}, "where no path is left, the one that the file says is as good as any"
+        switches.see(NetworkSeen((), frozenset(), ALL))
+        assert spines() == {"s1"}
         await runtime.stop()
 
     asyncio.run(play())

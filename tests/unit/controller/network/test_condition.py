@@ -8,6 +8,7 @@ from controller.network.condition import NetworkCondition
 from controller.openflow.reports import NetworkSeen
 
 WRONG = Mismatch("wrong cable", "l1", 1, "l1 port 1 leads to s2 port 1; the file says s1 port 1")
+ALL = frozenset(two_spines(1).switch)
 DARK = Mismatch("no link", "l1", 1, "l1 port 1 has no link; the file connects it to s1")
 
 
@@ -15,16 +16,24 @@ def test_each_mismatch_is_logged_once_and_so_is_its_end() -> None:
     condition = NetworkCondition(two_spines(1))
     assert condition.fits
     with capture_logs() as logs:
-        assert condition.take_in(NetworkSeen((WRONG,), frozenset({("l1", "s1")})))
-        assert not condition.take_in(NetworkSeen((DARK,), frozenset({("l1", "s1")})))
+        assert condition.take_in(NetworkSeen((WRONG,), frozenset({("l1", "s1")}), ALL))
+        assert not condition.take_in(NetworkSeen((DARK,), frozenset({("l1", "s1")}), ALL))
         assert not condition.fits
-        assert condition.take_in(NetworkSeen())
+        assert condition.take_in(NetworkSeen(switches=ALL))
         assert condition.fits
     assert [(entry["event"], entry["log_level"], entry.get("mismatch", entry.get("port"))) for entry in logs] == [
         ("the network is not as its file says", "warning", WRONG.text),
         ("the network is not as its file says", "warning", DARK.text),
         ("a port is as the network's file says again", "info", 1),
     ]
+
+
+def test_of_a_switch_that_is_gone_it_is_not_said_that_it_is_right_again() -> None:
+    condition = NetworkCondition(two_spines(1))
+    with capture_logs() as logs:
+        condition.take_in(NetworkSeen((WRONG,), frozenset({("l1", "s1")}), ALL))
+        condition.take_in(NetworkSeen((), frozenset({("l1", "s1")}), ALL - {"l1"}))
+    assert [entry["event"] for entry in logs] == ["the network is not as its file says"]
 
 
 def test_hosts_that_no_path_leads_to_are_named() -> None:
@@ -44,6 +53,6 @@ def test_a_cable_that_comes_and_goes_fills_no_log() -> None:
     condition = NetworkCondition(two_spines(1))
     with capture_logs() as logs:
         for _ in range(flaps):
-            condition.take_in(NetworkSeen((DARK,), frozenset({("l1", "s1")})))
-            condition.take_in(NetworkSeen())
+            condition.take_in(NetworkSeen((DARK,), frozenset({("l1", "s1")}), ALL))
+            condition.take_in(NetworkSeen(switches=ALL))
     assert len(logs) < flaps / 2
