@@ -80,10 +80,25 @@ COMMANDS = {
         "controller",
         "Check the file of a network and print its hosts, switches and cables, or the same file in another form.",
     ),
+    "fabric build": Command(
+        "controller.commands.fabric_build:build",
+        "controller",
+        "Make the file of a network from what a site already has, such as CSV tables, and check it as a controller does.",
+    ),
+    "fabric discover": Command(
+        "controller.commands.discover:discover",
+        "controller",
+        "Find a network by its switches and agents, which connect as to a controller, and print its file.",
+    ),
     "fabric check": Command(
         "beamer.inspect.fabric_command:check",
         "inspect",
         "Show each port at which the network is not as its file says: what a controller sees of ports, cables and hosts.",
+    ),
+    "doctor trainer": Command(
+        "beamer.doctor.trainer:trainer",
+        "inspect",
+        "Examine a machine that trains: controller, token, this host's name, agent and namespaces.",
     ),
     "certs": Command(
         "controller.commands.certificates:certs",

@@ -18,13 +18,14 @@ from typing import ParamSpec, TypeVar
 
 from websockets.exceptions import WebSocketException
 
-from beamer.errors import BeamerError, InputError, shortened
+from beamer.errors import BeamerError, InputError, PlatformError, shortened
 from beamer.network.protocol import (
     Applied,
     Assignment,
     Connections,
     Counters,
     Hello,
+    Interface,
     Message,
     PortCounters,
     Welcome,
@@ -38,6 +39,7 @@ from hostagent.enforce import Enforcer, PollResult
 from hostagent.expiry.deadline import DEFAULT_DURATION_S, HeldQueueDeadline, QueueDeadline
 from hostagent.expiry.guard import Guard
 from hostagent.expiry.state import StateDirectory
+from hostagent.interfaces import interfaces
 from hostagent.limits import ASSIGNMENT_LIMITS
 from hostagent.link.controllers import ControllerConnection, ControllerLink
 from hostagent.link.report_fitting import ReportFitting
@@ -176,7 +178,8 @@ class Agent:
 
     async def _exchange(self, connection: ControllerConnection) -> None:
         generation = self._in_force.generation if self._in_force else 0
-        hello = Hello(agent=self._options.name, generation=generation, limits=ASSIGNMENT_LIMITS)
+        found = await self._interfaces()
+        hello = Hello(agent=self._options.name, generation=generation, limits=ASSIGNMENT_LIMITS, interfaces=found)
         await connection.socket.send(encode(hello, connection.protocol.version))
         if connection.protocol.version < PROTOCOL_VERSION:
             what = (
@@ -198,6 +201,14 @@ class Agent:
             async for frame in connection.socket:
                 await self._receive(frame, connection)
             applying.cancel()
+
+    async def _interfaces(self) -> tuple[Interface, ...]:
+        """Return this machine's interfaces, none where the kernel does not tell: an agent serves without them."""
+        try:
+            return await self._kernel(interfaces)
+        except PlatformError as error:
+            self._limited_log.add("interfaces", error)
+            return ()
 
     async def _receive(self, frame: str | bytes, connection: ControllerConnection) -> None:
         """Have an assignment applied; answer one that cannot be, which leaves the one before as it is."""

@@ -43,6 +43,10 @@ class NextHops:
         """Return the nodes that have paths to each other, largest part first."""
         return sorted(nx.connected_components(self._graph), key=len, reverse=True)
 
+    def choices(self, destinations: Iterable[str]) -> int:
+        """Return the most next hops that a node has towards one of some hosts, at least 1."""
+        return max((len(found) for host in destinations for found in self._choices(host).values()), default=1)
+
     def lead_over(self, cables: Collection[Cable], destination: str) -> bool:
         """Return whether a shortest path to a host leads over one of some cables."""
         choices = self._choices(destination)

@@ -17,11 +17,15 @@ PortKey = tuple[str, int]
 
 @dataclass(frozen=True)
 class PortState:
-    """A port as its switch describes it. up: whether it has a link. bps: the link's speed in bit/s, 0 where not known."""
+    """A port as its switch describes it.
+
+    up: whether it has a link. bps: the link's speed in bit/s, 0 where not known. mac: its Ethernet address, in lower case.
+    """
 
     name: str
     up: bool
     bps: int = 0
+    mac: str = ""
 
 
 @dataclass(frozen=True)

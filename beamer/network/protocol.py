@@ -29,6 +29,9 @@ MAX_GENERATION = 2**53  # A decision every 2 ms reaches this number in half a mi
 MAX_COUNT = 2**63 - 1  # bytes and packets: the kernel's counters, as far as they fit a signed 64-bit integer
 MAX_TEXT_CHARACTERS = 16 * 1024  # characters of an error or a reason; a traceback fits
 MAX_UNIX_S = 2.0**33  # the year 2242
+MAX_INTERFACES = 512  # of a machine: a server with a hundred containers has two for each
+MAX_ADDRESSES = 64  # of an interface
+_ADDRESS_CHARACTERS = 64  # An IPv6 address has at most 45, and the name of an interface may follow.
 
 Generation = Annotated[int, Strict(), Field(ge=0, le=MAX_GENERATION)]
 WorkerRank = Annotated[int, Strict(), Field(ge=0, le=MAX_RANK)]
@@ -80,6 +83,16 @@ def check_leased(process: Process) -> Process:
     return process
 
 
+def check_address(text: str) -> str:
+    """Return an IP address as it is. Raises `InputError`."""
+    if not _is_address(text):
+        raise InputError("address", text, "an IP address")
+    return text
+
+
+_MAC = "^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
+_INTERFACE_CHARACTERS = 15  # of a name that Linux takes
+IpAddress = Annotated[str, Field(max_length=_ADDRESS_CHARACTERS), AfterValidator(check_address)]
 ReportedConnection = Annotated[Connection, AfterValidator(check_connection)]
 ReportedProcess = Annotated[Process, AfterValidator(check_leased)]
 
@@ -166,16 +179,31 @@ class AssignmentLimits(Message):
     classes: Limit
 
 
+class Interface(Message):
+    """An interface of an agent's machine, without loopback.
+
+    mac: in lower case. addresses: IPv4 and IPv6, without those that hold on its link alone. mtu: in bytes, without the Ethernet
+    header.
+    """
+
+    name: Annotated[str, Field(max_length=_INTERFACE_CHARACTERS)]
+    mac: Annotated[str, Field(pattern=_MAC)]
+    addresses: Annotated[tuple[IpAddress, ...], Field(max_length=MAX_ADDRESSES)] = ()
+    mtu: Annotated[int, Strict(), Field(ge=0, le=2**32 - 1)]
+
+
 class Hello(Message):
     """The agent's first message.
 
     generation: of the assignment in force on the agent, 0 if none. limits: of what it may be assigned; None: not said.
+    interfaces: of its machine, those with addresses first, as many as are taken.
     """
 
     kind: Literal["hello"] = "hello"
     agent: Name
     generation: Generation
     limits: Annotated[AssignmentLimits | None, Since(2)] = None
+    interfaces: Annotated[tuple[Interface, ...], Field(max_length=MAX_INTERFACES), Since(2)] = ()
 
 
 class Applied(Message):

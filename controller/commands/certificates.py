@@ -1,6 +1,6 @@
 """`beamer certs`: make the certificates of a deployment, and later those that it lacks, or new ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from beamer.errors import InputError
-from beamer.network.fabric import Fabric
-from beamer.network.fabric_file import read_fabric
+from beamer.network.fabric_file import parse_datapath_id, read_fabric
 from beamer.studies.model import check_identifier
 from controller.identity.authority import AUTHORITY, AUTHORITY_DAYS, Authority, Subject, files_of
 from controller.identity.certificates import CONTROLLER_URI, agent_uri, switch_uri
@@ -20,7 +19,12 @@ _DIRECTORY_HELP = "Where certificates and keys go; the authority in it is kept."
 
 def certs(
     directory: Annotated[Path, typer.Argument(help=_DIRECTORY_HELP, metavar="DIR")],
-    fabric: Annotated[Path, typer.Option(help="The network, as beamer-controller has it.")],
+    fabric: Annotated[Path | None, typer.Option(help="The network, as beamer-controller has it.")] = None,
+    agent: Annotated[list[str] | None, typer.Option(help="The name of an agent beside the network's; may be repeated.")] = None,
+    switch: Annotated[
+        list[str] | None,
+        typer.Option(help="A switch beside the network's, NAME=DPID, the datapath id as it prints it; may be repeated."),
+    ] = None,
     name: Annotated[list[str] | None, typer.Option(help="A DNS name of the controller; may be repeated.")] = None,
     ip: Annotated[list[str] | None, typer.Option(help="An IP address of the controller; may be repeated.")] = None,
     days: Annotated[int, typer.Option(help="How long new certificates are valid.")] = DEFAULT_DAYS,
@@ -28,6 +32,7 @@ def certs(
 ) -> None:
     """Make certificates for a controller, its agents and its switches.
 
+    Before a network's file is there, agents and switches are given by name, so that `beamer fabric discover` can let them in.
     The authority that signs them is made once and always kept. Other keys and certificates that are there are kept unless
     --renew is given. Keys are readable by their owner alone.
     """
@@ -35,7 +40,14 @@ def certs(
         raise InputError("--days", days, f"1 to {AUTHORITY_DAYS}")
     if not (name or ip):
         raise InputError("--name", None, "a DNS name of the controller, or an address by --ip: others find it by these")
-    wanted = list(subjects(read_fabric(fabric), tuple(name or ()), tuple(ip or ())))
+    if not (fabric or agent or switch):
+        raise InputError("--fabric", None, "the network's file, or --agent and --switch where there is none yet")
+    agents, switches = set(agent or ()), dict(map(_named_switch, switch or ()))
+    if fabric is not None:
+        network = read_fabric(fabric)
+        agents |= network.agents
+        switches |= {one.name: one.dpid for one in network.switches}
+    wanted = list(subjects(agents, switches, tuple(name or ()), tuple(ip or ())))
     for subject in wanted:
         list(subject.alternative_names())
     now = datetime.now(UTC)
@@ -52,16 +64,28 @@ def certs(
             print(f"{files_of(directory, subject.name).certificate}  kept, valid until {until:%Y-%m-%d}")
 
 
-def subjects(fabric: Fabric, dns: tuple[str, ...], ips: tuple[str, ...]) -> Iterator[Subject]:
+def subjects(
+    agents: Iterable[str], switches: Mapping[str, int], dns: tuple[str, ...], ips: tuple[str, ...]
+) -> Iterator[Subject]:
     """Yield everybody of a network who has a certificate, the controller by its names and addresses first.
 
-    Raises `InputError` for a name that cannot be a file's and an identity's.
+    switches: their datapath ids by name. Raises `InputError` for a name that cannot be a file's and an identity's.
     """
     yield Subject("controller", (CONTROLLER_URI,), dns, ips)
-    for agent in sorted(fabric.agents):
+    for agent in sorted(agents):
         yield Subject(f"agent-{check_identifier(agent, 'agent')}", (agent_uri(agent),))
-    for switch in fabric.switches:
-        yield Subject(f"switch-{check_identifier(switch.name, 'switch')}", (switch_uri(switch.dpid),))
+    for switch, dpid in switches.items():
+        yield Subject(f"switch-{check_identifier(switch, 'switch')}", (switch_uri(dpid),))
+
+
+def _named_switch(text: str) -> tuple[str, int]:
+    name, _, dpid = text.partition("=")
+    if not name or not dpid:
+        raise InputError("--switch", text, "NAME=DPID, such as l1=0000000000000010")
+    try:
+        return name, parse_datapath_id(dpid)
+    except InputError as error:
+        raise InputError("--switch", text, f"after NAME=: {error.expected}") from error
 
 
 def _authority(directory: Path, now: datetime) -> Authority:

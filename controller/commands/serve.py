@@ -112,11 +112,12 @@ def serve(
     connections = connections_within(raise_descriptor_limit(), most, len(network.switches) + len(network.agents))
     service = Service(settings, journal, switch_address, connections, credentials)
     with listen(http) as listener:
-        _log_to_stderr()
+        log_to_stderr()
         asyncio.run(serve_until_stopped(service, listener))
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
+    """Have everything logged to stderr, a line each."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s [%(levelname)s] %(name)s: %(message)s")
     structlog.configure(
         processors=[

@@ -47,13 +47,21 @@ def read_credentials(cert: Path | None, key: Path | None, ca: Path | None, token
 
 def check_exposure(http: str, openflow: str | None, credentials: Credentials) -> None:
     """Raise `InputError` if an address is reached from other machines and lacks its credentials. openflow: if there is one."""
-    for field, address, complete, needed in (
-        ("--http", http, credentials.http and credentials.tokens, f"{_TLS_OPTIONS}, and --token-key"),
-        ("--openflow", openflow, credentials.switches, _TLS_OPTIONS),
-    ):
-        if address is not None and not complete and not is_loopback(parse_address(address, field)[0]):
-            expected = f"a loopback address, or {needed} (docs/operate.md), or --insecure to let whoever reaches it in"
-            raise InputError(field, address, expected)
+    _check_reached("--http", http, bool(credentials.http and credentials.tokens), f"{_TLS_OPTIONS}, and --token-key")
+    if openflow is not None:
+        _check_reached("--openflow", openflow, credentials.switches is not None, _TLS_OPTIONS)
+
+
+def check_encrypted(http: str, openflow: str, credentials: Credentials) -> None:
+    """Raise `InputError` if an address is reached from other machines and whoever connects needs no certificate."""
+    for field, address in (("--http", http), ("--openflow", openflow)):
+        _check_reached(field, address, credentials.switches is not None, _TLS_OPTIONS)
+
+
+def _check_reached(field: str, address: str, complete: bool, needed: str) -> None:
+    if not complete and not is_loopback(parse_address(address, field)[0]):
+        expected = f"a loopback address, or {needed} (docs/operate.md), or --insecure to let whoever reaches it in"
+        raise InputError(field, address, expected)
 
 
 def is_loopback(host: str) -> bool:

@@ -14,11 +14,9 @@ from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from beamer.network.observed_fabric import dead_cables, mismatches
 from controller.event_loop.time_slices import TimeSlices
-from controller.identity.certificates import require_mutual, switch_of
+from controller.identity.certificates import require_mutual
 from controller.limited_log import LimitedLog
 from controller.openflow.channel import (
-    HANDSHAKE_S,
-    CertificateError,
     Channel,
     ChannelError,
     ExcessError,
@@ -27,6 +25,7 @@ from controller.openflow.channel import (
 )
 from controller.openflow.contention import Contention
 from controller.openflow.detours import Detours
+from controller.openflow.identity import check_certified, secure
 from controller.openflow.reports import NetworkSeen, PairCount, SwitchConnected, SwitchEvent, SwitchLost
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot, static_rules
@@ -268,7 +267,7 @@ class SwitchDriver:
         self._unserved[task] = address
         channel, name = Channel(reader, writer, lambda message: None, self._turns), None
         try:
-            await self._secure(writer)
+            await secure(writer, self._tls)
             dpid = await channel.handshake()
             name = self._identify(dpid, writer)
             await self._serve(name, channel, task)
@@ -297,26 +296,12 @@ class SwitchDriver:
             oldest.cancel()
             self._log_end(address, ExcessError(f"more than {most} connections that are not served; the oldest is dropped"))
 
-    async def _secure(self, writer: asyncio.StreamWriter) -> None:
-        """Agree on TLS, if that is asked for. To be awaited before anything is read from the connection."""
-        if self._tls is not None:
-            try:
-                await writer.start_tls(self._tls, ssl_handshake_timeout=HANDSHAKE_S)
-            except OSError as error:  # `ssl.SSLError` and time-outs are `OSError`s.
-                raise CertificateError(f"no mutual TLS: {error}") from error
-
     def _identify(self, dpid: int, writer: asyncio.StreamWriter) -> str:
         """Return the switch that a peer is, by what it says and what its certificate allows.
 
         Raises `CertificateError` and `IdentityError`.
         """
-        if self._tls is not None:
-            try:
-                allowed = switch_of(writer.get_extra_info("peercert"))
-            except InputError as error:
-                raise CertificateError(f"{dpid:016x}: {error}") from error
-            if allowed != dpid:
-                raise CertificateError(f"{dpid:016x}: its certificate is for {allowed:016x}")
+        check_certified(dpid, writer, self._tls)
         if (name := self._name_of.get(dpid)) is None:
             raise IdentityError(f"{dpid:016x}: the topology names no such switch")
         return name

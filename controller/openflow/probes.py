@@ -39,6 +39,11 @@ def cable_probes(
     }
 
 
+def port_probe(dpid: int, port: int, secret: str) -> bytes:
+    """Return the LLDP frame that is known to come from a port of a switch of which no file says anything."""
+    return _of_port(f"{dpid:016x}", str(port), secret, 0)[0]
+
+
 def host_probe(ip: str) -> bytes:
     """Return the frame to which a host of an IPv4 address answers."""
     request = arp.arp(opcode=arp.ARP_REQUEST, src_mac=PROBE_MAC, src_ip=_ANY, dst_mac=_NO_MAC, dst_ip=ip)

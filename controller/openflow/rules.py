@@ -30,7 +30,7 @@ destination, from which every switch on the way knows the plane; the last one pu
 written. Nothing but the controller's own probes is sent to it, and all but MARKED and PAIR rules stay when it dies.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from itertools import chain
@@ -292,14 +292,21 @@ def _entry(fabric: Fabric, switch: str, codepoints: Codepoints) -> Iterable[Rule
             for klass, dscp in enumerate(codepoints.classes):
                 marked = match(in_port=link.port, eth_type=IPV4, ip_dscp=dscp)
                 yield _rule(Band.TRUNK_CLASS, marked, (SetQueue(klass + 1),), Table.ROUTE, klass=klass)
-    # By any port: what comes by one that the file does not name says where the cable really leads.
-    yield _rule(Band.PROBE, match(eth_type=LLDP, eth_src=PROBE_MAC), (Output(CONTROLLER),))
-    yield _rule(Band.PROBE, match(eth_type=ARP, eth_dst=PROBE_MAC, arp_op=ARP_REPLY), (Output(CONTROLLER),))
+    yield from probe_rules()
     yield ACCESS_RULE
     yield _rule(Band.EXPIRED, match(), goto=Table.CLEAR)
     yield _rule(Band.KEEP, match(), goto=Table.ROUTE)
     for dscp in codepoints.all:
         yield _rule(Band.STRIP, match(eth_type=IPV4, ip_dscp=dscp), (SetField("ip_dscp", 0),), Table.ROUTE)
+
+
+def probe_rules() -> Iterator[Rule]:
+    """Yield how LLDP and hosts' answers reach the controller.
+
+    By any port: what comes by one that the file does not name says where the cable really leads.
+    """
+    yield _rule(Band.PROBE, match(eth_type=LLDP, eth_src=PROBE_MAC), (Output(CONTROLLER),))
+    yield _rule(Band.PROBE, match(eth_type=ARP, eth_dst=PROBE_MAC, arp_op=ARP_REPLY), (Output(CONTROLLER),))
 
 
 def routes(fabric: Fabric, switch: str, position: int, hops: NextHops) -> Iterable[Rule]:

@@ -138,7 +138,9 @@ class RuleReader:
 def port_state(described: Any) -> PortState:
     """Return a port as its switch describes it."""
     down = described.config & ofp.OFPPC_PORT_DOWN or described.state & ofp.OFPPS_LINK_DOWN
-    return PortState(described.name.decode("utf-8", "replace"), not down, 1000 * described.curr_speed)
+    return PortState(
+        described.name.decode("utf-8", "replace"), not down, 1000 * described.curr_speed, described.hw_addr.lower()
+    )
 
 
 def removed(message: Any) -> Rule | None:

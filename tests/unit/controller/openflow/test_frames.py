@@ -161,11 +161,11 @@ def test_a_packet_in_says_where_it_entered_and_holds_the_packet() -> None:
 @pytest.mark.parametrize(
     ("described", "expected"),
     [
-        (samples.port(1, "l1-eth1", kbps=10_000_000), PortState("l1-eth1", True, 10_000_000_000)),
-        (samples.port(1, "a" * 16), PortState("a" * 16, True)),
-        (samples.port(1, "p", state=ofp.OFPPS_LINK_DOWN), PortState("p", False)),
-        (samples.port(1, "p", config=ofp.OFPPC_PORT_DOWN), PortState("p", False)),
-        (samples.port(1, "p", state=ofp.OFPPS_LIVE), PortState("p", True)),
+        (samples.port(1, "l1-eth1", kbps=10_000_000), PortState("l1-eth1", True, 10_000_000_000, mac="02:00:00:00:00:01")),
+        (samples.port(1, "a" * 16), PortState("a" * 16, True, mac="02:00:00:00:00:01")),
+        (samples.port(1, "p", state=ofp.OFPPS_LINK_DOWN), PortState("p", False, mac="02:00:00:00:00:01")),
+        (samples.port(1, "p", config=ofp.OFPPC_PORT_DOWN), PortState("p", False, mac="02:00:00:00:00:01")),
+        (samples.port(1, "p", state=ofp.OFPPS_LIVE), PortState("p", True, mac="02:00:00:00:00:01")),
     ],
 )
 def test_what_a_port_is_like(described: bytes, expected: PortState) -> None:

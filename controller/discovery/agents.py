@@ -1,0 +1,89 @@
+"""The agents that connect to an address, and what each says of its machine's interfaces.
+
+An agent is served as by a controller, but nothing is assigned to it: its queues and marks stay as they are.
+"""
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+from fastapi import Depends, FastAPI, WebSocket, WebSocketDisconnect
+
+from beamer.errors import InputError
+from beamer.network.protocol import AgentReport, Hello, Interface, Welcome, from_agent
+from beamer.studies.model import check_identifier
+from controller.agents.hub import report_limits
+from controller.event_loop.time_slices import TimeSlices
+from controller.http.authorization import AGENT, Authorization
+from controller.limited_log import LimitedLog
+from controller.limits import Limits
+from controller.peer_session import HELLO_S, PeerSession
+from controller.websocket import REFUSED
+
+LEAST_VERSION = 2  # of the protocol: before it, agents do not say what interfaces they have
+MAX_AGENTS = 4096
+
+log = structlog.get_logger("beamer-discovery")
+
+
+class _DiscoverySession(PeerSession[AgentReport]):
+    """One agent's connection."""
+
+    def __init__(self, name: str, websocket: WebSocket, limits: Limits, turns: TimeSlices) -> None:
+        super().__init__("agent", websocket, from_agent, limits.messages_per_s, turns)
+        self._name = name
+
+    def _log_unused(self, names: tuple[str, ...]) -> None:
+        log.warning("an agent speaks a newer version, of which this is not used", agent=self._name, fields=", ".join(names))
+
+
+class AgentFinder:
+    """The agents that have said hello. interfaces: of each one's machine, by its name."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.interfaces: dict[str, tuple[Interface, ...]] = {}
+        self._limits = limits
+        self._turns = TimeSlices()
+        self._limited = LimitedLog()
+
+    def application(self, authorization: Authorization) -> FastAPI:
+        """Return what serves agents, those that are authorized, and nothing else."""
+        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(authorization)])
+
+        @app.websocket(AGENT)
+        async def agent(websocket: WebSocket, name: str) -> None:
+            await self.serve(name, websocket)
+
+        return app
+
+    async def serve(self, name: str, websocket: WebSocket) -> None:
+        """Take in what an agent says of itself, and keep it connected, so that it does not go to another controller."""
+        await websocket.accept()
+        session = _DiscoverySession(name, websocket, self._limits, self._turns)
+        with suppress(WebSocketDisconnect):
+            try:
+                session.agree()
+                if session.protocol.version < LEAST_VERSION:
+                    expected = f"{LEAST_VERSION} or later, which names interfaces: upgrade the agent"
+                    raise InputError("agent.protocol", session.protocol.version, expected)
+                check_identifier(name, "agent")
+                if name not in self.interfaces and len(self.interfaces) >= MAX_AGENTS:
+                    raise InputError("agent", name, f"at most {MAX_AGENTS} agents")
+                await session.welcome(Welcome(limits=report_limits(self._limits)))
+                await self._hello(name, session)
+                while True:
+                    await session.receive()
+            except InputError as error:
+                self._limited.warning("agent refused", name, error.field, agent=name, reason=str(error))
+                await session.close(REFUSED, str(error))
+
+    async def _hello(self, name: str, session: _DiscoverySession) -> None:
+        try:
+            async with asyncio.timeout(HELLO_S):
+                hello = await session.receive()
+        except TimeoutError:
+            raise InputError("hello", None, f"a hello of agent {name!r} within {HELLO_S:g} s") from None
+        if not isinstance(hello, Hello) or hello.agent != name:
+            raise InputError("hello", type(hello).__name__, f"a hello of agent {name!r} as the first message")
+        self.interfaces[name] = hello.interfaces
+        log.info("agent connected", agent=name, interfaces=len(hello.interfaces))

@@ -1,0 +1,73 @@
+"""Discovery as a whole: it listens, probes, and ends once nothing more is found."""
+
+import asyncio
+import socket
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from beamer.network.discovery import SeenNetwork
+from controller.discovery.agents import AgentFinder
+from controller.discovery.switches import SwitchFinder
+from controller.http.authorization import Authorization
+from controller.http.server import http_server
+from controller.identity.credentials import Credentials
+from controller.limits import Limits
+
+ROUND_S = 0.5  # Probes are sent so often.
+SWEEPS = 2  # So often every address is asked for at every port, as a packet may be lost.
+
+log = structlog.get_logger("beamer-discovery")
+
+
+@dataclass(frozen=True)
+class DiscoveryOptions:
+    """How a network is found."""
+
+    switches: tuple[str, int]
+    """Where switches connect."""
+    quiet_s: float
+    """It ends once nothing more was found for so many seconds."""
+    longest_s: float
+    """It ends after so many seconds in any case."""
+    connections: int
+    """The most agents that are connected at once."""
+    credentials: Credentials
+    """The certificates with which agents and switches are let in."""
+
+
+async def discover(options: DiscoveryOptions, listener: socket.socket) -> SeenNetwork:
+    """Return what is seen of a network. listener: where agents connect. Raises `PlatformError` if it cannot listen."""
+    limits = Limits()
+    switches = SwitchFinder(*options.switches, options.credentials.switches)
+    agents = AgentFinder(limits)
+    await switches.start()
+    authorization = Authorization(None, options.credentials.http is not None, time.time)
+    server = http_server(agents.application(authorization), limits, options.connections, options.credentials.http)
+    serving = asyncio.create_task(server.serve([listener]))
+    try:
+        return await _until_quiet(switches, agents, options)
+    finally:
+        await switches.stop()
+        server.stop()
+        await serving
+
+
+async def _until_quiet(switches: SwitchFinder, agents: AgentFinder, options: DiscoveryOptions) -> SeenNetwork:
+    """Probe until nothing more is found."""
+    loop = asyncio.get_running_loop()
+    seen, changed_at, ends_at = SeenNetwork(), loop.time(), loop.time() + options.longest_s
+    while True:
+        addresses = {ip for found in agents.interfaces.values() for one in found for ip in one.addresses if ":" not in ip}
+        await switches.probe(addresses)
+        await asyncio.sleep(ROUND_S)
+        answers = {end: dict(found) for end, found in switches.answers.items()}
+        before, seen = seen, SeenNetwork(switches.switches, dict(switches.leads_to), answers, dict(agents.interfaces))
+        if seen != before:
+            changed_at = loop.time()
+            counts = {"switches": len(seen.switches), "agents": len(seen.agents), "answering_ports": len(seen.answers)}
+            log.info("found", **counts, cables=len(seen.leads_to) // 2)
+        asked = switches.sweeps >= SWEEPS or not addresses
+        if (asked and loop.time() - changed_at >= options.quiet_s) or loop.time() >= ends_at:
+            return seen

@@ -1,0 +1,46 @@
+"""The interfaces of this machine, as an agent names them: a network is found by them, see `beamer.network.discovery`."""
+
+from collections import defaultdict
+from typing import Any
+
+from pyroute2.iproute import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from beamer.errors import PlatformError
+from beamer.network.protocol import MAX_ADDRESSES, MAX_INTERFACES, Interface
+
+_ETHERNET, _LOOPBACK = 1, 8  # ARPHRD_ETHER of linux/if_arp.h, IFF_LOOPBACK of linux/if.h
+_MAC_CHARACTERS = 17
+_LINK_SCOPE = 253  # RT_SCOPE_LINK of linux/rtnetlink.h: an address that no other network reaches
+
+
+def interfaces() -> tuple[Interface, ...]:
+    """Return the Ethernet interfaces of this network namespace, those with addresses first, at most `MAX_INTERFACES`.
+
+    Raises `PlatformError` where the kernel does not tell.
+    """
+    try:
+        with IPRoute() as kernel:
+            links, addresses = list(kernel.get_links()), list(kernel.get_addr())
+    except (NetlinkError, OSError) as error:
+        raise PlatformError(f"the kernel does not list interfaces ({error})", "run the agent where it may read them") from error
+    of: dict[int, list[str]] = defaultdict(list)
+    for message in addresses:
+        if message["scope"] < _LINK_SCOPE:
+            of[message["index"]].append(message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
+    found = [_interface(link, of[link["index"]]) for link in links if _is_ethernet(link)]
+    return tuple(sorted(found, key=lambda one: not one.addresses)[:MAX_INTERFACES])
+
+
+def _is_ethernet(link: Any) -> bool:
+    mac = link.get_attr("IFLA_ADDRESS")
+    return link["ifi_type"] == _ETHERNET and not link["flags"] & _LOOPBACK and mac is not None and len(mac) == _MAC_CHARACTERS
+
+
+def _interface(link: Any, addresses: list[str]) -> Interface:
+    return Interface(
+        name=link.get_attr("IFLA_IFNAME"),
+        mac=link.get_attr("IFLA_ADDRESS").lower(),
+        addresses=tuple(addresses[:MAX_ADDRESSES]),
+        mtu=link.get_attr("IFLA_MTU"),
+    )
