@@ -5,6 +5,7 @@ A file of a real network is checked for more than a `Fabric` is, which may also 
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -188,15 +189,8 @@ def people_form(fabric: Fabric) -> dict[str, Any]:
     }
 
 
-def read_fabric(path: Path, field: str = "--fabric") -> Fabric:
-    """Read a network that a controller may lead from a JSON or YAML file; field: what named it. Raises `InputError`."""
-    text = read_text(path, field)
-    # 0000000000000010 is no ten below `switches`, nor is 000052540012e999 a number too large for a float.
-    data = parse_mapping(text, field, str(path), _CONTENT, as_written=(("switches",),))
-    if "links" in data:
-        fabric = Fabric.from_dict(parse_mapping(text, field, str(path), _CONTENT))
-        check_deployable(fabric)
-        return fabric
+def deployable(data: Mapping[str, Any]) -> Fabric:
+    """Return the network of plain data that `FabricFile` reads. Raises `InputError` also where no controller could lead it."""
     try:
         fabric = FabricFile.model_validate(data).fabric()
     except ValidationError as error:
@@ -206,3 +200,15 @@ def read_fabric(path: Path, field: str = "--fabric") -> Fabric:
     except InputError as error:
         raise _of_cable(error) from error
     return fabric
+
+
+def read_fabric(path: Path, field: str = "--fabric") -> Fabric:
+    """Read a network that a controller may lead from a JSON or YAML file; field: what named it. Raises `InputError`."""
+    text = read_text(path, field)
+    # 0000000000000010 is no ten below `switches`, nor is 000052540012e999 a number too large for a float.
+    data = parse_mapping(text, field, str(path), _CONTENT, as_written=(("switches",),))
+    if "links" in data:
+        fabric = Fabric.from_dict(parse_mapping(text, field, str(path), _CONTENT))
+        check_deployable(fabric)
+        return fabric
+    return deployable(data)

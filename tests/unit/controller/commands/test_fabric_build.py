@@ -1,0 +1,71 @@
+"""`beamer fabric build`: a file that a controller reads, from each source, or one line that says what to add."""
+
+from pathlib import Path
+
+import pytest
+
+from beamer.cli import main
+from beamer.network.fabric import Fabric
+from beamer.network.fabric_file import read_fabric
+from tests.support.commands import run_here
+from tests.support.fabric_sources import csv_texts
+from topologies import leaf_spine
+
+FABRIC = leaf_spine.build(leaves=2, spines=2, hosts_per_leaf=2, rate="25gbit", mtu=9000)
+SHAPE = ("--name", FABRIC.name, "--planes", "2", "--mtu", "9000")
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    directory = tmp_path / "rack"
+    directory.mkdir()
+    for name, text in csv_texts(FABRIC).items():
+        (directory / name).write_text(text)
+    return directory
+
+
+def written(tmp_path: Path, text: str) -> Fabric:
+    path = tmp_path / "fabric.yaml"
+    path.write_text(text)
+    return read_fabric(path)
+
+
+def test_tables_become_a_file_that_is_printed_or_written(tables: Path, tmp_path: Path) -> None:
+    done = run_here(main, "fabric", "build", "--csv", str(tables), *SHAPE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert written(tmp_path, done.stdout) == FABRIC
+    output = tmp_path / "new" / "fabric.yaml"
+    silent = run_here(main, "fabric", "build", "--csv", str(tables), *SHAPE, "--output", str(output))
+    assert (silent.returncode, silent.stdout) == (0, "")
+    assert output.read_text() == done.stdout
+
+
+def test_without_options_a_network_is_called_as_its_directory(tables: Path, tmp_path: Path) -> None:
+    fabric = written(tmp_path, run_here(main, "fabric", "build", "--csv", str(tables)).stdout)
+    assert (fabric.name, fabric.planes, fabric.mtu) == ("rack", 1, 1500)
+
+
+def test_what_a_source_lacks_is_one_line(tables: Path, tmp_path: Path) -> None:
+    nodes = tables / "nodes.csv"
+    nodes.write_text(nodes.read_text().replace("0000000000000001", ""))
+    output = tmp_path / "new" / "fabric.yaml"
+    done = run_here(main, "fabric", "build", "--csv", str(tables), "--output", str(output))
+    line = "beamer: nodes.csv line 6: dpid: got None, expected the datapath id of the switch, such as '0x10'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "beamer: source: got None, expected one of --csv"),
+        (("--csv", "absent"), "beamer: --csv: got 'absent/nodes.csv', expected a readable file"),
+        (("--csv", "TABLES", "--rate", "fast"), "beamer: --rate: got 'fast', expected a rate"),
+        (("--csv", "TABLES", "--planes", "300"), "beamer: fabric.planes: got 300, expected 1 to 256"),
+        (("--csv", "TABLES", "--output", "/proc/fabric.yaml"), "beamer: --output: got '/proc/fabric.yaml', expected a file"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(tables: Path, options: tuple[str, ...], said: str) -> None:
+    done = run_here(main, "fabric", "build", *(option.replace("TABLES", str(tables)) for option in options))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(said)
