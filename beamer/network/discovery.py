@@ -77,8 +77,8 @@ class _Discovery:
     def __init__(self, seen: SeenNetwork) -> None:
         self._seen = seen
         self._left_out: list[str] = []
-        self._owners = {dpid: self._owner(switch) for dpid, switch in seen.switches.items()}
         self._names = self._switch_names()
+        self._owners = {dpid: self._owner(dpid) for dpid in seen.switches}
 
     def network(self, name: str, rate_bps: int | None) -> DiscoveredNetwork:
         if not self._seen.switches:
@@ -114,12 +114,18 @@ class _Discovery:
         planes = min(fabric.next_hops.choices(fabric.host), MAX_PLANES)
         return DiscoveredNetwork(Fabric(name, fabric.hosts, switches, fabric.links, planes, fabric.mtu), tuple(self._left_out))
 
-    def _owner(self, switch: SeenSwitch) -> str | None:
+    def _owner(self, dpid: int) -> str | None:
         """Return the agent on the machine of a switch: it has all of its ports."""
-        ports = {(port.name, port.mac) for port in switch.ports.values()}
+        ports = {(port.name, port.mac): number for number, port in self._seen.switches[dpid].ports.items()}
         for agent, found in sorted(self._seen.agents.items()):
-            if ports and ports <= {(one.name, one.mac) for one in found}:
+            missing = sorted(number for key, number in ports.items() if key not in {(one.name, one.mac) for one in found})
+            if ports and not missing:
                 return agent
+            if len(missing) < len(ports):
+                lacking = ", ".join(map(str, missing))
+                self._left_out.append(
+                    f"agent {agent} has ports of {self._names[dpid]} but for {lacking}: it does not make its queues"
+                )
         return None
 
     def _switch_names(self) -> dict[int, str]:

@@ -1,0 +1,227 @@
+"""What is made of what switches and agents show: any network is found as it is, and what does not fit is named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from beamer.errors import InputError
+from beamer.network.discovery import SeenNetwork, SeenSwitch, discovered
+from beamer.network.fabric import Fabric
+from beamer.network.observed_fabric import PortState
+from beamer.network.protocol import Interface
+from topologies import fat_tree, leaf_spine, single
+
+RATE = 10**9
+
+
+def mac(fabric: Fabric, node: str, port: int) -> str:
+    """Return the Ethernet address of a port: a host's own, another one for each port of a switch."""
+    return fabric.host[node].mac if node in fabric.host else f"02:0a:00:00:{fabric.switch[node].dpid:02x}:{port:02x}"
+
+
+def seen_of(fabric: Fabric, agents_of_switches: bool = True) -> SeenNetwork:
+    """Return what the switches and agents of a network show of it."""
+    end = {
+        (link.src, link.dst): (fabric.switch[link.src].dpid, link.port) for link in fabric.links if link.src in fabric.switch
+    }
+    ports = {
+        switch.name: {
+            link.port: PortState(link.interface, True, link.rate_bps, mac(fabric, link.src, link.port))
+            for link in fabric.links
+            if link.src == switch.name
+        }
+        for switch in fabric.switches
+    }
+    agents = {
+        link.src: (
+            Interface(name="eth9", mac="02:99:00:00:00:01", addresses=("192.0.2.7",), mtu=1500),
+            Interface(
+                name=link.interface, mac=fabric.host[link.src].mac, addresses=(fabric.host[link.src].ip, "fd00::1"), mtu=9000
+            ),
+        )
+        for link in fabric.links
+        if link.src in fabric.host
+    }
+    if agents_of_switches:
+        agents |= {
+            f"on-{name}": tuple(Interface(name=one.name, mac=one.mac, mtu=9000) for one in found.values())
+            for name, found in ports.items()
+        }
+    return SeenNetwork(
+        {switch.dpid: SeenSwitch(switch.name, ports[switch.name]) for switch in fabric.switches},
+        {end[a, b]: end[b, a] for a, b in end if b in fabric.switch},
+        {end[edge, host]: {fabric.host[host].ip: fabric.host[host].mac} for host, edge in fabric.edge_of.items()},
+        agents,
+    )
+
+
+FABRIC = leaf_spine.build(leaves=2, spines=2, hosts_per_leaf=2, rate=RATE)
+SEEN = seen_of(FABRIC)
+L1, L2 = FABRIC.switch["l1"].dpid, FABRIC.switch["l2"].dpid
+
+
+@pytest.mark.parametrize(
+    "fabric", [single.build(hosts=3), FABRIC, fat_tree.build(k=4), leaf_spine.build(leaves=12, spines=3, hosts_per_leaf=1)]
+)
+def test_a_network_is_found_as_it_is(fabric: Fabric) -> None:
+    found = discovered(seen_of(fabric), fabric.name)
+    assert found.left_out == ()
+    assert set(found.fabric.links) == set(fabric.links)
+    assert found.fabric.hosts == tuple(replace(host, agent=host.name) for host in fabric.hosts)
+    switches = {switch.name: replace(switch, agent=f"on-{switch.name}") for switch in fabric.switches}
+    assert found.fabric.switch == switches
+    assert (found.fabric.planes, found.fabric.mtu) == (fabric.planes, 9000)
+    assert {found.fabric.path(a.name, b.name, 1) for a in fabric.hosts for b in fabric.hosts}
+
+
+def test_switches_whose_ports_no_agent_has_have_none() -> None:
+    assert discovered(seen_of(FABRIC, False), "n").fabric.agents == FABRIC.host.keys()
+
+
+def test_a_rate_is_the_slower_ends_or_as_given() -> None:
+    state = SEEN.switches[L1].ports[1]
+    slower = replace(
+        SEEN, switches=SEEN.switches | {L1: SeenSwitch("l1", SEEN.switches[L1].ports | {1: replace(state, bps=7)})}
+    )
+    (there, back) = next(pair for pair in FABRIC.cables if ("l1", 1) in {(one.src, one.port) for one in pair})
+    links = {(link.src, link.dst): link.rate_bps for link in discovered(slower, "n").fabric.links}
+    assert links[there.src, there.dst] == links[back.src, back.dst] == 7
+    assert set(links.values()) == {7, RATE}
+    assert {link.rate_bps for link in discovered(slower, "n", 5).fabric.links} == {5}
+
+
+def test_switches_of_one_name_are_told_apart_by_their_datapath_ids() -> None:
+    same = {dpid: replace(switch, bridge="br0") for dpid, switch in SEEN.switches.items()}
+    assert set(discovered(replace(SEEN, switches=same), "n").fabric.switch) == {f"br0-{dpid:x}" for dpid in SEEN.switches}
+    as_host = SEEN.switches | {L1: replace(SEEN.switches[L1], bridge="h1")}
+    assert f"h1-{L1:x}" in discovered(replace(SEEN, switches=as_host), "n").fabric.switch
+
+
+def end_of(host: str) -> tuple[int, int]:
+    link = FABRIC.links[FABRIC.link_index[FABRIC.edge_of[host], host]]
+    return FABRIC.switch[link.src].dpid, link.port
+
+
+def said(end: tuple[int, int]) -> str:
+    return f"{SEEN.switches[end[0]].bridge} port {end[1]}"
+
+
+def trunk(a: str, b: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    there, back = (FABRIC.links[FABRIC.link_index[pair]] for pair in ((a, b), (b, a)))
+    return (FABRIC.switch[a].dpid, there.port), (FABRIC.switch[b].dpid, back.port)
+
+
+def answering(more: dict[tuple[int, int], dict[str, str]]) -> SeenNetwork:
+    return replace(SEEN, answers=SEEN.answers | more)
+
+
+def machine(name: str, *more: Interface) -> SeenNetwork:
+    return replace(SEEN, agents=SEEN.agents | {name: more})
+
+
+SECOND = Interface(name="ens2", mac="02:77:00:00:00:01", addresses=("10.99.0.1",), mtu=9000)
+FREE = (L2, 9)
+NINTH = Interface(name="swp9", mac="02:77:00:00:00:99", mtu=9000)
+WITH_FREE_PORT = replace(
+    SEEN,
+    agents=SEEN.agents | {"h1": (*SEEN.agents["h1"], SECOND), "on-l2": (*SEEN.agents["on-l2"], NINTH)},
+    switches=SEEN.switches | {L2: SeenSwitch("l2", SEEN.switches[L2].ports | {9: PortState("swp9", True, RATE, NINTH.mac)})},
+    answers=SEEN.answers | {FREE: {"10.99.0.1": SECOND.mac}},
+)
+UNKNOWN = "02:66:00:00:00:06"
+A, B = trunk("l1", "s1")
+
+LEFT_OUT: dict[str, tuple[Callable[[], SeenNetwork], str]] = {
+    "an agent no address of whose answers": (
+        lambda: machine("h9", SECOND),
+        "agent h9: no address of its machine answers at a port of a switch",
+    ),
+    "a host without an agent": (
+        lambda: answering({end_of("h1"): {**SEEN.answers[end_of("h1")], "10.50.9.9": UNKNOWN}}),
+        f"10.50.9.9 ({UNKNOWN}) answers at {said(end_of('h1'))}, and no agent has that interface: start one there",
+    ),
+    "a second interface of a host": (
+        lambda: WITH_FREE_PORT,
+        "h1 is at l2 port 9 as well (ens2): one interface of a host is used",
+    ),
+    "a second address of a host": (
+        lambda: replace(
+            answering({end_of("h1"): {**SEEN.answers[end_of("h1")], "10.99.0.9": FABRIC.host["h1"].mac}}),
+            agents=SEEN.agents
+            | {"h1": (SEEN.agents["h1"][1].model_copy(update={"addresses": (FABRIC.host["h1"].ip, "10.99.0.9")}),)},
+        ),
+        f"h1 has 10.99.0.9 beside {FABRIC.host['h1'].ip}: one address of a host is used",
+    ),
+    "a cable that carries one direction": (
+        lambda: replace(SEEN, leads_to={a: b for a, b in SEEN.leads_to.items() if a != B}),
+        f"what {said(A)} sends arrives at {said(B)}, and nothing the other way",
+    ),
+    "a cable that leads back": (
+        lambda: replace(SEEN, leads_to=dict(SEEN.leads_to) | {(L1, 20): (L1, 21), (L1, 21): (L1, 20)}),
+        "a cable leads from l1 port 20 to l1 port 21, which is the same switch",
+    ),
+    "a second cable between two switches": (
+        lambda: replace(SEEN, leads_to=dict(SEEN.leads_to) | {(A[0], 20): (B[0], 21), (B[0], 21): (A[0], 20)}),
+        f"a second cable beside {said(A)}: l1 port 20 to s1 port 21; one is used",
+    ),
+    "several MTUs": (
+        lambda: replace(SEEN, agents=SEEN.agents | {"h1": (SEEN.agents["h1"][1].model_copy(update={"mtu": 1500}),)}),
+        "MTUs differ, 1500",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_what_does_not_fit_is_left_out_and_named(what: str) -> None:
+    make, text = LEFT_OUT[what]
+    found = discovered(make(), "n")
+    assert [one[: len(text)] for one in found.left_out] == [text]
+    assert set(found.fabric.host) == set(FABRIC.host)
+    missing = {frozenset(("l1", "s1"))} if "direction" in what else set()
+    cables = {frozenset((a.src, a.dst)) for a, _ in found.fabric.cables}
+    assert cables == {frozenset((a.src, a.dst)) for a, _ in FABRIC.cables} - missing
+    assert found.fabric.mtu == (1500 if what == "several MTUs" else 9000)
+
+
+def test_an_agent_that_has_some_of_a_switchs_ports_makes_no_queues_there() -> None:
+    found = discovered(replace(SEEN, agents=SEEN.agents | {"on-l2": SEEN.agents["on-l2"][:-1]}), "n")
+    number = max(SEEN.switches[L2].ports)
+    assert found.left_out[0] == f"agent on-l2 has ports of l2 but for {number}: it does not make its queues"
+    assert found.fabric.switch["l2"].agent is None
+
+
+def test_a_host_that_answers_for_others_alone_is_left_out() -> None:
+    found = discovered(answering({end_of("h1"): {"192.0.2.9": FABRIC.host["h1"].mac}}), "n")
+    assert set(found.fabric.host) == set(FABRIC.host) - {"h1"}
+    assert f"answers at {said(end_of('h1'))} for others' addresses alone" in found.left_out[0]
+
+
+def test_what_the_machine_of_a_switch_answers_between_switches_counts_for_nothing() -> None:
+    port = SEEN.switches[A[0]].ports[A[1]]
+    assert discovered(answering({B: {"192.0.2.9": port.mac}}), "n").left_out == ()
+
+
+@pytest.mark.parametrize(
+    ("seen", "field", "expected"),
+    [
+        (SeenNetwork(), "switches", "a switch that has this address as its controller"),
+        (replace(SEEN, answers={}), "hosts", "agent h1: no address of its machine answers"),
+        (replace(SEEN, answers={}, agents={}), "hosts", "no agent has connected"),
+        (
+            replace(
+                SEEN,
+                switches=SEEN.switches
+                | {L1: SeenSwitch("l1", {n: replace(p, bps=0) for n, p in SEEN.switches[L1].ports.items()})},
+            ),
+            "--rate",
+            "does not say its own",
+        ),
+        (replace(SEEN, leads_to={}), "fabric", "a path between any two hosts"),
+    ],
+)
+def test_what_is_no_network_yet_is_refused(seen: SeenNetwork, field: str, expected: str) -> None:
+    with pytest.raises(InputError) as refused:
+        discovered(seen, "n")
+    assert refused.value.field == field
+    assert expected in str(refused.value)
