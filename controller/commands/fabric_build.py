@@ -1,5 +1,6 @@
 """`beamer fabric build`: the file of a network, made from what a site already has."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -12,10 +13,11 @@ from beamer.errors import InputError
 from beamer.lazy_commands import needs
 from beamer.network.fabric_file import people_form
 from beamer.network.fabric_sources.csv_tables import CABLES, NODES
+from beamer.network.fabric_sources.netbox_lists import LISTS
 from beamer.network.fabric_sources.rows import FabricSettings, SourceTables, fabric_of
 from beamer.output_files import check_outputs
 from beamer.units import parse_rate
-from beamer.yaml_files import dump_yaml, read_text
+from beamer.yaml_files import dump_yaml, read_json, read_text
 
 
 @dataclass(frozen=True)
@@ -44,29 +46,70 @@ def _read_csv(directory: str, option: str) -> dict[str, str]:
     return {name: read_text(Path(directory, name), option) for name in (NODES, CABLES)}
 
 
+def _read_netbox(name: str, option: str) -> dict[str, list[Any]]:
+    """Return the pages of each list, of a directory with a file for each page, or of one file."""
+    path = Path(name)
+    if not path.is_dir():
+        data = read_json(path, option)
+        if not isinstance(data, dict) or not set(data) == set(LISTS):
+            raise InputError(option, name, f"a directory, or a mapping of {', '.join(LISTS)} to their pages")
+        return {one: [page] for one, page in data.items()}
+    found = {}
+    for one in LISTS:
+        numbered = [(int(match[1] or 0), file) for file in path.iterdir() if (match := _page_of(one).fullmatch(file.name))]
+        if not numbered:
+            raise InputError(option, name, f"a file {one}.json, or its pages {one}-1.json, {one}-2.json and so on")
+        found[one] = [read_json(file, option) for _, file in sorted(numbered)]
+    return found
+
+
+def _page_of(name: str) -> re.Pattern[str]:
+    return re.compile(rf"{name}(?:[-_.]?([0-9]{{1,9}}))?\.json")
+
+
 SOURCES = {
     "--csv": FabricSource(_read_csv, "beamer.network.fabric_sources.csv_tables:csv_tables"),
+    "--netbox": FabricSource(
+        _read_netbox,
+        "beamer.network.fabric_sources.netbox:netbox_tables",
+        options={"hosts": "--hosts", "switches": "--switches"},
+    ),
 }
 """Every source, by the option that names it."""
 
 
+def _chosen(given: Mapping[str, Any]) -> str:
+    """Return the option of the only source that is given. Raises `InputError`, also for an option that is of another source."""
+    chosen = [option for option in SOURCES if option in given]
+    if len(chosen) != 1:
+        raise InputError("source", " ".join(chosen) or None, f"one of {', '.join(SOURCES)}")
+    (option,) = chosen
+    for other, source in SOURCES.items():
+        for one in source.options.values():
+            if other != option and one in given:
+                raise InputError(one, given[one], f"no value, as it is of {other}")
+    return option
+
+
 def build(
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help=f"A directory with {NODES} and {CABLES}.")] = None,
+    netbox: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A directory with NetBox's lists in JSON, or a file with all.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Of the network.  [default: the source's, or its file's]")] = None,
     rate: Annotated[str | None, typer.Option(help="Of every cable that the source has no rate of, such as 100gbit.")] = None,
     planes: Annotated[int | None, typer.Option(help="Paths between two hosts, as many as spines.  [default: 1]")] = None,
     mtu: Annotated[int | None, typer.Option(help="Of every link, bytes.  [default: 1500]")] = None,
+    hosts: Annotated[list[str] | None, typer.Option(metavar="SLUG", help="The role or a tag of hosts in NetBox.")] = None,
+    switches: Annotated[list[str] | None, typer.Option(metavar="SLUG", help="The role or a tag of switches there.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the file there.  [default: print it]", dir_okay=False)] = None,
 ) -> None:
     """Make the file of a network from what a site already has, such as CSV tables, and check it as a controller does.
 
     Give one source. What it lacks is named with its row, and nothing is made up.
     """
-    given = {"--csv": csv}
-    chosen = [option for option, value in given.items() if value is not None and option in SOURCES]
-    if len(chosen) != 1:
-        raise InputError("source", " ".join(chosen) or None, f"one of {', '.join(SOURCES)}")
-    (option,) = chosen
+    given = {"--csv": csv, "--netbox": netbox, "--hosts": hosts, "--switches": switches}
+    option = _chosen({name: value for name, value in given.items() if value})
     settings = FabricSettings(name, None if rate is None else parse_rate(rate, "--rate"), planes, mtu)
     check_outputs({"--output": output})
     tables = SOURCES[option].tables(option, str(given[option]), given)

@@ -42,3 +42,68 @@ def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def netbox_lists(fabric: Fabric) -> dict[str, list[dict[str, Any]]]:
+    """Return the records of each list as NetBox 4 has them, with fields that nothing here reads."""
+    names = [node.name for node in (*fabric.hosts, *fabric.switches)]
+    device_ids = {name: 100 + i for i, name in enumerate(names)}
+    interface_ids = {(link.src, link.interface): 1000 + i for i, link in enumerate(fabric.links)}
+
+    def device(name: str, role: str, **more: Any) -> dict[str, Any]:
+        known = {"id": device_ids[name], "url": f"https://netbox.example/api/dcim/devices/{device_ids[name]}/", "name": name}
+        nested = {"id": 1, "name": role.title(), "slug": role}
+        return {
+            **known,
+            "role": nested,
+            "tags": [],
+            "primary_ip4": None,
+            "status": {"value": "active", "label": "Active"},
+            **more,
+        }
+
+    hosts = [device(h.name, "gpu-server", custom_fields={"agent": h.agent, "contact": None}) for h in fabric.hosts]
+    switches = [
+        device(s.name, "switch", custom_fields={"agent": s.agent, "datapath_id": f"{s.dpid:016x}"}) for s in fabric.switches
+    ]
+    interfaces = []
+    for link in fabric.links:
+        own = {"mac_address": fabric.host[link.src].mac.upper()} if link.src in fabric.host else {"mac_address": None}
+        fields = {"openflow_port": link.port if link.src in fabric.switch else None}
+        interface = {"id": interface_ids[link.src, link.interface], "device": {"id": device_ids[link.src], "name": link.src}}
+        more = {
+            "name": link.interface,
+            "type": {"value": "25gbase-x-sfp28"},
+            "speed": link.rate_bps // 1000,
+            "mgmt_only": False,
+        }
+        interfaces.append(
+            {**interface, **more, **own, "custom_fields": fields, "cable": {"id": 1}, "connected_endpoints": None}
+        )
+    cables = [
+        {
+            "id": 5000 + i,
+            **{
+                f"{end}_terminations": [{"object_type": "dcim.interface", "object_id": interface_ids[link.src, link.interface]}]
+                for end, link in (("a", there), ("b", back))
+            },
+            "status": {"value": "connected", "label": "Connected"},
+        }
+        for i, (there, back) in enumerate(fabric.cables)
+    ]
+    addresses = [
+        {
+            "id": 9000 + i,
+            "family": {"value": 4, "label": "IPv4"},
+            "address": f"{host.ip}/16",
+            "assigned_object_type": "dcim.interface",
+            "assigned_object_id": interface_ids[host.name, fabric.links[fabric.uplink[host.name]].interface],
+        }
+        for i, host in enumerate(fabric.hosts)
+    ]
+    return {"devices": hosts + switches, "interfaces": interfaces, "cables": cables, "ip-addresses": addresses}
+
+
+def page(records: Sequence[Any], count: int | None = None) -> dict[str, Any]:
+    """Return a page of NetBox's REST API; count: of all pages."""
+    return {"count": len(records) if count is None else count, "next": None, "previous": None, "results": list(records)}

@@ -7,7 +7,6 @@ agent. A cable's port is empty at a host.
 import csv
 from collections.abc import Mapping, Sequence
 from io import StringIO
-from typing import Any
 
 from beamer.errors import InputError
 from beamer.network.fabric_sources.rows import CABLE_COLUMNS, NODE_COLUMNS, SourceRow, SourceTables, check_columns
@@ -15,8 +14,6 @@ from beamer.network.fabric_sources.rows import CABLE_COLUMNS, NODE_COLUMNS, Sour
 NODES, CABLES = "nodes.csv", "cables.csv"
 
 _REQUIRED = ("name", "kind", "a_node", "a_interface", "b_node", "b_interface")  # Of the others, rows say which they lack.
-_NUMBERS = ("a_port", "b_port")
-_MAX_DIGITS = 10  # The largest OpenFlow port has as many.
 
 
 def csv_tables(texts: Mapping[str, str]) -> SourceTables:
@@ -43,7 +40,7 @@ def _rows(table: str, text: str, columns: Sequence[str]) -> list[SourceRow]:
                 continue
             if len(values) != len(header):
                 raise InputError(where, len(values), f"{len(header)} cells, one for each column")
-            found.append(SourceRow(where, {name: _value(name, cell) for name, cell in zip(header, values, strict=True)}))
+            found.append(SourceRow(where, {name: cell or None for name, cell in zip(header, values, strict=True)}))
     except csv.Error as error:
         raise InputError(f"{table} line {reader.line_num}", None, f"valid CSV ({error})") from error
     if not header:
@@ -56,10 +53,3 @@ def _check_header(table: str, header: Sequence[str], columns: Sequence[str]) -> 
     for column in columns:
         if column in _REQUIRED and column not in header:
             raise InputError(f"{table}: {column}", None, f"a column of this name, beside {', '.join(header)}")
-
-
-def _value(column: str, text: str) -> Any:
-    """Return a cell's value; None: it is empty. What is no number where one belongs stays text, which is refused later."""
-    if column in _NUMBERS and text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS:
-        return int(text)
-    return text or None

@@ -32,6 +32,7 @@ _NEEDED = {
     "rate": "a rate such as '100gbit', here or by --rate",
 }
 """What to add where a column is empty, by the column without its end."""
+_MAX_DIGITS = 10  # The largest OpenFlow port has as many.
 _ROW = re.compile(r"fabric\.(hosts|switches|cables)\[(\d+)\](?:\.(.+))?\Z")
 _END = re.compile(r"ends\[([01])\]\.(\w+)\Z")
 
@@ -162,6 +163,9 @@ def _cables(rows: Sequence[SourceRow], switches: Sequence[Any], rate_bps: int | 
 
 def _end(row: SourceRow, end: str) -> dict[str, Any]:
     values = {part: row.get(f"{end}_{part}") for part in ("node", "interface", "port")}
+    port = values["port"]
+    if isinstance(port, str) and port.isascii() and port.isdecimal() and len(port) <= _MAX_DIGITS:
+        values["port"] = int(port)  # Text that is no number is left, and refused by its name.
     return {part: value for part, value in values.items() if value is not None}
 
 

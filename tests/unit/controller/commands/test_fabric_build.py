@@ -1,6 +1,8 @@
 """`beamer fabric build`: a file that a controller reads, from each source, or one line that says what to add."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,7 @@ from beamer.cli import main
 from beamer.network.fabric import Fabric
 from beamer.network.fabric_file import read_fabric
 from tests.support.commands import run_here
-from tests.support.fabric_sources import csv_texts
+from tests.support.fabric_sources import csv_texts, netbox_lists, page
 from topologies import leaf_spine
 
 FABRIC = leaf_spine.build(leaves=2, spines=2, hosts_per_leaf=2, rate="25gbit", mtu=9000)
@@ -55,10 +57,54 @@ def test_what_a_source_lacks_is_one_line(tables: Path, tmp_path: Path) -> None:
     assert not output.exists()
 
 
+ROLES = ("--hosts", "gpu-server", "--switches", "switch")
+
+
+def test_lists_of_netbox_are_a_directory_or_a_file(tmp_path: Path) -> None:
+    lists, directory = netbox_lists(FABRIC), tmp_path / "export"
+    directory.mkdir()
+    contents: dict[str, Any] = {name: page(records) for name, records in lists.items() if name != "interfaces"}
+    interfaces = lists["interfaces"]
+    parts = {f"interfaces-{i + 1}": page(interfaces[i : i + 1], len(interfaces)) for i in range(len(interfaces))}
+    for name, content in {**contents, **parts}.items():
+        (directory / f"{name}.json").write_text(json.dumps(content))
+    (tmp_path / "all.json").write_text(json.dumps(lists))
+    for path in (directory, tmp_path / "all.json"):
+        done = run_here(main, "fabric", "build", "--netbox", str(path), *ROLES, *SHAPE)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert written(tmp_path, done.stdout) == FABRIC
+    (directory / "interfaces-2.json").unlink()
+    done = run_here(main, "fabric", "build", "--netbox", str(directory), *ROLES)
+    count = f"got {len(interfaces) - 1}, expected all {len(interfaces)} records"
+    assert (done.returncode, done.stderr.startswith(f"beamer: interfaces: results: {count}")) == (2, True)
+    (directory / "cables.json").unlink()
+    done = run_here(main, "fabric", "build", "--netbox", str(directory), *ROLES)
+    assert done.stderr.endswith("expected a file cables.json, or its pages cables-1.json, cables-2.json and so on\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "expected valid JSON"),
+        ('{"devices": [', "expected valid JSON"),
+        ('{"devices": []}', "expected a directory, or a mapping of devices, interfaces, cables, ip-addresses to their pages"),
+        ("[]", "expected a directory, or a mapping of devices"),
+    ],
+)
+def test_a_file_that_is_no_export_is_named(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "all.json").write_text(content)
+    done = run_here(main, "fabric", "build", "--netbox", str(tmp_path / "all.json"), *ROLES)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("beamer: --netbox: got '")
+    assert said in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "beamer: source: got None, expected one of --csv"),
+        ((), "beamer: source: got None, expected one of --csv, --netbox"),
+        (("--csv", "TABLES", "--netbox", "x"), "beamer: source: got '--csv --netbox', expected one of --csv, --netbox"),
+        (("--csv", "TABLES", "--hosts", "gpu"), "beamer: --hosts: got ['gpu'], expected no value, as it is of --netbox"),
         (("--csv", "absent"), "beamer: --csv: got 'absent/nodes.csv', expected a readable file"),
         (("--csv", "TABLES", "--rate", "fast"), "beamer: --rate: got 'fast', expected a rate"),
         (("--csv", "TABLES", "--planes", "300"), "beamer: fabric.planes: got 300, expected 1 to 256"),

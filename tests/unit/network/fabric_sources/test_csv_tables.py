@@ -29,7 +29,7 @@ l1,switch,,,0000000000000010,l1-agent
 
 
 def read(texts: dict[str, str], **options: int | str) -> Fabric:
-    return fabric_of(csv_tables(texts), FabricSettings(**{"name": "rack", "rate_bps": 25 * 10**9, **options}))  # type: ignore[arg-type]
+    return fabric_of(csv_tables(texts), FabricSettings(**{"name": "rack", "rate_bps": 25 * 10**9, **options}))
 
 
 @pytest.mark.parametrize(
