@@ -42,6 +42,10 @@ class FabricSource:
         return call(self.read(value, option), **{name: given[one] for name, one in self.options.items() if given[one]})
 
 
+GRAPHS: Mapping[str, Callable[[Path, str], Any]] = {".json": read_json, ".graphml": read_text}
+"""How a file of a graph is read, by the end of its name."""
+
+
 def _read_csv(directory: str, option: str) -> dict[str, str]:
     return {name: read_text(Path(directory, name), option) for name in (NODES, CABLES)}
 
@@ -63,6 +67,14 @@ def _read_netbox(name: str, option: str) -> dict[str, list[Any]]:
     return found
 
 
+def _read_graph(name: str, option: str) -> Any:
+    """Return the text of a GraphML file, or what a file in node-link JSON has."""
+    path = Path(name)
+    if path.suffix not in GRAPHS:
+        raise InputError(option, name, f"a file name that ends in {' or '.join(GRAPHS)}")
+    return GRAPHS[path.suffix](path, option)
+
+
 def _page_of(name: str) -> re.Pattern[str]:
     return re.compile(rf"{name}(?:[-_.]?([0-9]{{1,9}}))?\.json")
 
@@ -74,6 +86,7 @@ SOURCES = {
         "beamer.network.fabric_sources.netbox:netbox_tables",
         options={"hosts": "--hosts", "switches": "--switches"},
     ),
+    "--networkx": FabricSource(_read_graph, "beamer.network.fabric_sources.networkx_graph:file_tables"),
 }
 """Every source, by the option that names it."""
 
@@ -96,6 +109,9 @@ def build(
     netbox: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A directory with NetBox's lists in JSON, or a file with all.")
     ] = None,
+    networkx: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A NetworkX graph as node-link JSON (.json) or GraphML (.graphml).")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Of the network.  [default: the source's, or its file's]")] = None,
     rate: Annotated[str | None, typer.Option(help="Of every cable that the source has no rate of, such as 100gbit.")] = None,
     planes: Annotated[int | None, typer.Option(help="Paths between two hosts, as many as spines.  [default: 1]")] = None,
@@ -108,7 +124,7 @@ def build(
 
     Give one source. What it lacks is named with its row, and nothing is made up.
     """
-    given = {"--csv": csv, "--netbox": netbox, "--hosts": hosts, "--switches": switches}
+    given = {"--csv": csv, "--netbox": netbox, "--networkx": networkx, "--hosts": hosts, "--switches": switches}
     option = _chosen({name: value for name, value in given.items() if value})
     settings = FabricSettings(name, None if rate is None else parse_rate(rate, "--rate"), planes, mtu)
     check_outputs({"--output": output})

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Any
 
+import networkx as nx
+
 from beamer.network.fabric import Fabric
 from beamer.network.fabric_sources.csv_tables import CABLES, NODES
 from beamer.network.fabric_sources.rows import CABLE_COLUMNS, NODE_COLUMNS
@@ -102,6 +104,18 @@ def netbox_lists(fabric: Fabric) -> dict[str, list[dict[str, Any]]]:
         for i, host in enumerate(fabric.hosts)
     ]
     return {"devices": hosts + switches, "interfaces": interfaces, "cables": cables, "ip-addresses": addresses}
+
+
+def graph_of(fabric: Fabric, kind: type["nx.Graph[Any]"] = nx.Graph) -> "nx.Graph[Any]":
+    """Return a graph, directed or not, with the fabric's planes and MTU."""
+    graph = kind()
+    graph.graph.update({"name": fabric.name, "planes": fabric.planes, "mtu": fabric.mtu})
+    for row in node_rows(fabric):
+        graph.add_node(row.pop("name"), **{key: value for key, value in row.items() if value is not None})
+    for row in cable_rows(fabric):
+        a, b = row["a_node"], row.pop("b_node")
+        graph.add_edge(a, b, **row)
+    return graph
 
 
 def page(records: Sequence[Any], count: int | None = None) -> dict[str, Any]:

@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 
 from beamer.cli import main
 from beamer.network.fabric import Fabric
 from beamer.network.fabric_file import read_fabric
 from tests.support.commands import run_here
-from tests.support.fabric_sources import csv_texts, netbox_lists, page
+from tests.support.fabric_sources import csv_texts, graph_of, netbox_lists, page
 from topologies import leaf_spine
 
 FABRIC = leaf_spine.build(leaves=2, spines=2, hosts_per_leaf=2, rate="25gbit", mtu=9000)
@@ -99,11 +100,27 @@ def test_a_file_that_is_no_export_is_named(tmp_path: Path, content: str, said: s
     assert said in done.stderr
 
 
+def test_a_file_of_a_graph_is_read_by_its_name(tmp_path: Path) -> None:
+    graph = graph_of(FABRIC)
+    (tmp_path / "a.json").write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
+    nx.write_graphml(graph, tmp_path / "a.graphml")
+    for name in ("a.json", "a.graphml"):
+        done = run_here(main, "fabric", "build", "--networkx", str(tmp_path / name))
+        assert (done.returncode, done.stderr) == (0, "")
+        found = written(tmp_path, done.stdout)
+        assert (found.name, set(found.links)) == (FABRIC.name, set(FABRIC.links))
+    done = run_here(main, "fabric", "build", "--networkx", "a.gml")
+    assert done.stderr == "beamer: --networkx: got 'a.gml', expected a file name that ends in .json or .graphml\n"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "beamer: source: got None, expected one of --csv, --netbox"),
-        (("--csv", "TABLES", "--netbox", "x"), "beamer: source: got '--csv --netbox', expected one of --csv, --netbox"),
+        ((), "beamer: source: got None, expected one of --csv, --netbox, --networkx"),
+        (
+            ("--csv", "TABLES", "--netbox", "x"),
+            "beamer: source: got '--csv --netbox', expected one of --csv, --netbox, --networkx",
+        ),
         (("--csv", "TABLES", "--hosts", "gpu"), "beamer: --hosts: got ['gpu'], expected no value, as it is of --netbox"),
         (("--csv", "absent"), "beamer: --csv: got 'absent/nodes.csv', expected a readable file"),
         (("--csv", "TABLES", "--rate", "fast"), "beamer: --rate: got 'fast', expected a rate"),
