@@ -65,6 +65,31 @@ def test_controller_agents_and_switches_have_one_each(certs: Run, tmp_path: Path
     assert not list(made.glob(".*"))
 
 
+def test_agents_and_switches_of_a_network_that_has_no_file_yet_have_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "d"
+    begin = ["beamer", "certs", str(made), "--name", "c.example"]
+    monkeypatch.setattr(sys, "argv", [*begin, "--agent", "h1", "--agent", "h1", "--switch", "l1=00005254001200a0"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert agent_of(shown(made / "agent-h1.pem")) == "h1"
+    assert switch_of(shown(made / "switch-l1.pem")) == 0x5254001200A0
+    assert len(list(made.glob("*.pem"))) == 2 * 4
+    for options, said in (
+        ([], "--fabric: got None, expected the network's file, or --agent and --switch"),
+        (["--switch", "l1"], "--switch: got 'l1', expected NAME=DPID"),
+        (["--switch", "l1=x"], "--switch: got 'l1=x', expected after NAME=: '0x10'"),
+        (["--agent", "../h1"], "agent: got '../h1'"),
+    ):
+        monkeypatch.setattr(sys, "argv", [*begin, *options])
+        with pytest.raises(SystemExit) as refused:
+            main()
+        assert refused.value.code == 2
+        assert said in capsys.readouterr().err
+
+
 def test_what_each_certificate_is_for(certs: Run, tmp_path: Path) -> None:
     certs("--days", "7")
     for name, usage in (("controller", ExtendedKeyUsageOID.SERVER_AUTH), ("agent-h1", ExtendedKeyUsageOID.CLIENT_AUTH)):

@@ -52,7 +52,7 @@ Refused = Callable[[list[str]], str]
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
     def run(command: list[str]) -> str:
         monkeypatch.setattr(sys, "argv", ["beamer-controller", *command[len(MAIN) :]])
-        monkeypatch.setattr("controller.commands.serve._log_to_stderr", lambda: None)  # loggers would keep this test's stderr
+        monkeypatch.setattr("controller.commands.serve.log_to_stderr", lambda: None)  # loggers would keep this test's stderr
         with pytest.raises(SystemExit) as ended:
             main()
         output = capsys.readouterr().err

@@ -1,0 +1,28 @@
+"""The interfaces that an agent names are those of its network namespace, as `ip` shows them."""
+
+import json
+
+import pytest
+
+from hostagent.interfaces import interfaces
+from tests.support.namespaces import cabled_namespaces
+
+pytestmark = pytest.mark.netns
+
+
+def test_interfaces_are_named_as_the_system_shows_them() -> None:
+    with cabled_namespaces("a", "b") as (first, _):
+        first.run("ip", "link", "add", "plain", "type", "bridge")
+        first.run("ip", "link", "set", "data", "mtu", "9000")
+        for address in ("10.77.3.1/24", "fd00:77::1/64"):
+            first.run("ip", "address", "add", address, "dev", "data")
+        found = {one.name: one for one in first.call(interfaces)}
+        shown = {link["ifname"]: link for link in json.loads(first.run("ip", "-j", "address"))}
+        ethernet = {name for name, link in shown.items() if link["link_type"] == "ether"}
+        assert {"data", "plain"} <= ethernet
+        assert found.keys() == ethernet
+        for name, one in found.items():
+            link = shown[name]
+            assert (one.mac, one.mtu) == (link["address"], link["mtu"])
+            assert list(one.addresses) == [part["local"] for part in link["addr_info"] if part["scope"] == "global"]
+        assert next(iter(found)) == "data", "those with addresses come first"
