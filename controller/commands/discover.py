@@ -16,12 +16,12 @@ from beamer.units import parse_rate
 from beamer.yaml_files import dump_yaml
 from controller.address import listen, parse_address
 from controller.commands.serve import log_to_stderr
-from controller.discovery.discover import DiscoveryOptions
-from controller.discovery.discover import discover as find
-from controller.discovery.switches import MAX_SWITCHES
+from controller.discovery import DiscoveryOptions
+from controller.discovery import discover as find
 from controller.http.connections import connections_within, raise_descriptor_limit
 from controller.identity.credentials import check_encrypted, read_credentials
 from controller.limits import Limits
+from controller.openflow.finder import MAX_SWITCHES
 
 _TLS = "PEM, as beamer-controller has it."
 

@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from runpy import run_path
 from typing import Annotated, Any
 
 import typer
 
-from beamer.errors import InputError
+from beamer.errors import InputError, nearest
 from beamer.lazy_commands import needs
 from beamer.network.fabric_file import people_form
 from beamer.network.fabric_sources.csv_tables import CABLES, NODES
@@ -75,6 +76,19 @@ def _read_graph(name: str, option: str) -> Any:
     return GRAPHS[path.suffix](path, option)
 
 
+def _run_topology(value: str, option: str) -> Any:
+    """Run the file of a topology and return what it calls by a name, called where it is a class or a function."""
+    file, _, name = value.rpartition(":")
+    if not file or not name:
+        raise InputError(option, value, "FILE.py:NAME, a file and the name of a topology in it")
+    read_text(Path(file), option)
+    found = run_path(file)
+    known = {**found.get("topos", {}), **{key: one for key, one in found.items() if not key.startswith("_")}}  # as mn --custom
+    if name not in known:
+        raise InputError(option, name, nearest(name, known))
+    return known[name]() if callable(known[name]) else known[name]
+
+
 def _page_of(name: str) -> re.Pattern[str]:
     return re.compile(rf"{name}(?:[-_.]?([0-9]{{1,9}}))?\.json")
 
@@ -87,6 +101,12 @@ SOURCES = {
         options={"hosts": "--hosts", "switches": "--switches"},
     ),
     "--networkx": FabricSource(_read_graph, "beamer.network.fabric_sources.networkx_graph:file_tables"),
+    "--mininet": FabricSource(
+        _run_topology,
+        "topologies.emulation.mininet_tables:mininet_tables",
+        extra="emulation",
+        options={"auto_macs": "--auto-macs"},
+    ),
 }
 """Every source, by the option that names it."""
 
@@ -112,19 +132,26 @@ def build(
     networkx: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A NetworkX graph as node-link JSON (.json) or GraphML (.graphml).")
     ] = None,
+    mininet: Annotated[
+        str | None, typer.Option(metavar="FILE.py:NAME", help="A Mininet topology: a Topo in a file of Python, which is run.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Of the network.  [default: the source's, or its file's]")] = None,
     rate: Annotated[str | None, typer.Option(help="Of every cable that the source has no rate of, such as 100gbit.")] = None,
     planes: Annotated[int | None, typer.Option(help="Paths between two hosts, as many as spines.  [default: 1]")] = None,
     mtu: Annotated[int | None, typer.Option(help="Of every link, bytes.  [default: 1500]")] = None,
     hosts: Annotated[list[str] | None, typer.Option(metavar="SLUG", help="The role or a tag of hosts in NetBox.")] = None,
     switches: Annotated[list[str] | None, typer.Option(metavar="SLUG", help="The role or a tag of switches there.")] = None,
+    auto_macs: Annotated[
+        bool, typer.Option("--auto-macs", help="The Mininet network is started with autoSetMacs, as by mn --mac.")
+    ] = False,
     output: Annotated[Path | None, typer.Option(help="Write the file there.  [default: print it]", dir_okay=False)] = None,
 ) -> None:
     """Make the file of a network from what a site already has, such as CSV tables, and check it as a controller does.
 
     Give one source. What it lacks is named with its row, and nothing is made up.
     """
-    given = {"--csv": csv, "--netbox": netbox, "--networkx": networkx, "--hosts": hosts, "--switches": switches}
+    sources = {"--csv": csv, "--netbox": netbox, "--networkx": networkx, "--mininet": mininet}
+    given = {**sources, "--hosts": hosts, "--switches": switches, "--auto-macs": auto_macs}
     option = _chosen({name: value for name, value in given.items() if value})
     settings = FabricSettings(name, None if rate is None else parse_rate(rate, "--rate"), planes, mtu)
     check_outputs({"--output": output})

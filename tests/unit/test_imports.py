@@ -13,7 +13,7 @@ OTHERS = FOLDERS[1:]  # the library imports none of them
 JOURNAL = ("beamer/studies/journal/",)
 HOMES: dict[str, tuple[str, ...]] = {
     "os_ken": ("controller/openflow/",),
-    "fastapi": ("controller/http/", "controller/peer_session.py", "controller/agents/hub.py", "controller/gpu/engines.py"),
+    "fastapi": ("controller/http/", "controller/peer_session.py", "controller/agents/", "controller/gpu/engines.py"),
     "uvicorn": ("controller/http/",),
     "pyroute2": ("hostagent/",),
     "regex": ("beamer/engines/local/pattern.py",),

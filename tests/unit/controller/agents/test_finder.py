@@ -13,9 +13,10 @@ from websockets.exceptions import ConnectionClosed
 
 from beamer.network.protocol import Counters, Hello, Interface, Message, Welcome
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION
-from controller.discovery import agents as module
-from controller.discovery.agents import AgentFinder
+from controller.agents import finder as module
+from controller.agents.finder import AgentFinder
 from controller.http.authorization import Authorization
+from controller.http.discovery import discovery_app
 from controller.http.server import http_server
 from controller.limits import Limits
 from controller.websocket import REFUSED
@@ -28,7 +29,7 @@ Connect = Callable[..., Any]
 def scene(play: Callable[[AgentFinder, Connect], Coroutine[Any, Any, None]], hello_s: float = 5.0) -> None:
     async def run() -> None:
         finder = AgentFinder(Limits())
-        server = http_server(finder.application(Authorization(None, False, lambda: 0.0)), Limits(), 100)
+        server = http_server(discovery_app(finder, Authorization(None, False, lambda: 0.0)), Limits(), 100)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             serving = asyncio.create_task(server.serve([listener]))
             address = f"ws://127.0.0.1:{listener.getsockname()[1]}/v1/agents/"

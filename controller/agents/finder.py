@@ -7,14 +7,13 @@ import asyncio
 from contextlib import suppress
 
 import structlog
-from fastapi import Depends, FastAPI, WebSocket, WebSocketDisconnect
+from fastapi import WebSocket, WebSocketDisconnect
 
 from beamer.errors import InputError
 from beamer.network.protocol import AgentReport, Hello, Interface, Welcome, from_agent
 from beamer.studies.model import check_identifier
 from controller.agents.hub import report_limits
 from controller.event_loop.time_slices import TimeSlices
-from controller.http.authorization import AGENT, Authorization
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
 from controller.peer_session import HELLO_S, PeerSession
@@ -45,16 +44,6 @@ class AgentFinder:
         self._limits = limits
         self._turns = TimeSlices()
         self._limited = LimitedLog()
-
-    def application(self, authorization: Authorization) -> FastAPI:
-        """Return what serves agents, those that are authorized, and nothing else."""
-        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(authorization)])
-
-        @app.websocket(AGENT)
-        async def agent(websocket: WebSocket, name: str) -> None:
-            await self.serve(name, websocket)
-
-        return app
 
     async def serve(self, name: str, websocket: WebSocket) -> None:
         """Take in what an agent says of itself, and keep it connected, so that it does not go to another controller."""

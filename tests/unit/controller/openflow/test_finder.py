@@ -12,8 +12,8 @@ from os_ken.lib.packet import arp, ethernet, packet
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from structlog.testing import capture_logs
 
-from controller.discovery import switches as module
-from controller.discovery.switches import SwitchFinder
+from controller.openflow import finder as module
+from controller.openflow.finder import SwitchFinder
 from controller.openflow.probes import host_answer, host_probe
 from controller.openflow.rules import PROBE_MAC, probe_rules
 from tests.support import openflow_samples as samples

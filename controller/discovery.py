@@ -1,4 +1,4 @@
-"""Discovery as a whole: it listens, probes, and ends once nothing more is found."""
+"""Finds a network: it listens for switches and agents, sends probes, and ends once nothing more is found. It leads nothing."""
 
 import asyncio
 import socket
@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import structlog
 
 from beamer.network.discovery import SeenNetwork
-from controller.discovery.agents import AgentFinder
-from controller.discovery.switches import SwitchFinder
+from controller.agents.finder import AgentFinder
 from controller.http.authorization import Authorization
+from controller.http.discovery import discovery_app
 from controller.http.server import http_server
 from controller.identity.credentials import Credentials
 from controller.limits import Limits
+from controller.openflow.finder import SwitchFinder
 
 ROUND_S = 0.5  # Probes are sent so often.
 SWEEPS = 2  # So often every address is asked for at every port, as a packet may be lost.
@@ -44,7 +45,7 @@ async def discover(options: DiscoveryOptions, listener: socket.socket) -> SeenNe
     agents = AgentFinder(limits)
     await switches.start()
     authorization = Authorization(None, options.credentials.http is not None, time.time)
-    server = http_server(agents.application(authorization), limits, options.connections, options.credentials.http)
+    server = http_server(discovery_app(agents, authorization), limits, options.connections, options.credentials.http)
     serving = asyncio.create_task(server.serve([listener]))
     try:
         return await _until_quiet(switches, agents, options)
