@@ -113,13 +113,60 @@ def test_a_file_of_a_graph_is_read_by_its_name(tmp_path: Path) -> None:
     assert done.stderr == "beamer: --networkx: got 'a.gml', expected a file name that ends in .json or .graphml\n"
 
 
+TOPOLOGY = """
+from mininet.topo import SingleSwitchTopo, Topo
+
+class Rack(Topo):
+    def build(self, mac=None):
+        self.addSwitch("s1")
+        for number in (1, 2):
+            self.addLink(self.addHost(f"h{number}"), "s1", bw=100)
+
+ready = SingleSwitchTopo(k=3)
+topos = {"pair": lambda: Rack()}
+number = 3
+"""
+
+
+def test_a_topology_of_mininet_is_run(tmp_path: Path) -> None:
+    pytest.importorskip("mininet")
+    file = tmp_path / "rack.py"
+    file.write_text(TOPOLOGY)
+    for name in ("Rack", "pair"):
+        done = run_here(main, "fabric", "build", "--mininet", f"{file}:{name}", "--auto-macs")
+        assert (done.returncode, done.stderr) == (0, "")
+        fabric = written(tmp_path, done.stdout)
+        assert (fabric.name, [host.mac for host in fabric.hosts]) == ("Rack", ["00:00:00:00:00:01", "00:00:00:00:00:02"])
+    done = run_here(main, "fabric", "build", "--mininet", f"{file}:ready", "--auto-macs", "--rate", "1gbit", "--name", "three")
+    assert [link.rate_bps for link in written(tmp_path, done.stdout).links] == [10**9] * 6
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("FILE:Rack", "beamer: node h1: mac: got None, expected mac= of addHost; or say that the network is started with"),
+        ("FILE:Rak", "beamer: --mininet: got 'Rak', expected one of Rack, SingleSwitchTopo, Topo, number, pair, ready, topos"),
+        ("FILE:number", "beamer: topology: got 'int', expected a mininet.topo.Topo, or a mininet.net.Mininet"),
+        ("FILE", "beamer: --mininet: got 'FILE', expected FILE.py:NAME"),
+        ("absent.py:Rack", "beamer: --mininet: got 'absent.py', expected a readable file"),
+    ],
+)
+def test_a_file_without_the_topology_is_named(tmp_path: Path, value: str, said: str) -> None:
+    pytest.importorskip("mininet")
+    file = tmp_path / "rack.py"
+    file.write_text(TOPOLOGY)
+    done = run_here(main, "fabric", "build", "--mininet", value.replace("FILE:", f"{file}:"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(said)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "beamer: source: got None, expected one of --csv, --netbox, --networkx"),
+        ((), "beamer: source: got None, expected one of --csv, --netbox, --networkx, --mininet"),
         (
             ("--csv", "TABLES", "--netbox", "x"),
-            "beamer: source: got '--csv --netbox', expected one of --csv, --netbox, --networkx",
+            "beamer: source: got '--csv --netbox', expected one of --csv, --netbox, --networkx, --mininet",
         ),
         (("--csv", "TABLES", "--hosts", "gpu"), "beamer: --hosts: got ['gpu'], expected no value, as it is of --netbox"),
         (("--csv", "absent"), "beamer: --csv: got 'absent/nodes.csv', expected a readable file"),
