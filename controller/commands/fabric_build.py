@@ -148,7 +148,7 @@ def build(
 ) -> None:
     """Make the file of a network from what a site already has, such as CSV tables, and check it as a controller does.
 
-    Give one source. What it lacks is named with its row, and nothing is made up.
+    Give one source. What it lacks is named with its row, and nothing is guessed.
     """
     sources = {"--csv": csv, "--netbox": netbox, "--networkx": networkx, "--mininet": mininet}
     given = {**sources, "--hosts": hosts, "--switches": switches, "--auto-macs": auto_macs}

@@ -1,7 +1,7 @@
 """A network as rows of two tables, nodes and cables: what every source is turned into, so that all are checked alike.
 
 A row knows where it comes from. What is wrong with the network is therefore said of the source's own row and field. Nothing is
-made up: where a source lacks what a fabric file needs, the error says what to add.
+guessed: where a source lacks what a fabric file needs, the error says what to add.
 """
 
 import re
