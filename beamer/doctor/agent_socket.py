@@ -60,7 +60,7 @@ def read_agent(path: str) -> AgentSocket:
             sock.sendall(_ASKED)
             answer = json.loads(sock.recv(_MAX_BYTES))
     except FileNotFoundError:
-        mend = f"{START}; where its socket is elsewhere, name it in {AGENT_VARIABLE}; in a container, mount its directory"
+        mend = f"{START}; or name its socket in {AGENT_VARIABLE}, as --attach had it; in a container, mount its directory"
         return AgentSocket(path, "there is no such socket", mend)
     except ConnectionRefusedError:
         return AgentSocket(path, "no agent listens there any more", START)

@@ -27,6 +27,7 @@ from beamer.errors import InputError
 from beamer.protocol_version import HEADER, format_header
 
 HEALTH = "/v1/health"
+ANY_STUDY = "doctor"  # A controller lists its hosts for every study, registered or not.
 _OURS = {"status", "journal", "switches", "agents"}  # Keys of a controller's health, of every version.
 _PATIENCE_S = 5.0
 _MAX_BYTES = 1 << 22
@@ -153,7 +154,8 @@ def explain(error: Exception, secure: bool, at: str) -> tuple[str, str]:
         case http.client.HTTPException() | ConnectionResetError() if not secure:
             return f"no HTTP ({type(error).__name__})", f"give it an https:// URL if it speaks TLS, or {_ELSEWHERE}"
         case _:
-            return str(error) or type(error).__name__, f"see whether packets reach {at}, or {_ELSEWHERE}"
+            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            return said, f"see whether packets reach {at}, or {_ELSEWHERE}"
 
 
 def judge_reach(contact: Contact) -> Iterator[Finding]:
@@ -192,6 +194,14 @@ def judge_clock(contact: Contact) -> Iterator[Finding]:
             yield warning(off, mend)
         else:
             yield ok(f"as that of {one.url}, to {CLOCK_WARNING_S:g} s")
+
+
+def known_hosts(answer: Reply) -> Mapping[str, str] | Unseen:
+    """Return the address of each host of the network, by name."""
+    hosts = answer.body.get("hosts") if answer.status == _OK and isinstance(answer.body, Mapping) else None
+    if not isinstance(hosts, Mapping):
+        return Unseen(f"the controller does not say its hosts ({answer.failure or error_of(answer)})")
+    return hosts
 
 
 def error_of(reply: Reply) -> str:

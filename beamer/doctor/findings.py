@@ -77,7 +77,8 @@ def observe(read: Callable[[], T]) -> T | Unseen:
     except subprocess.TimeoutExpired as error:
         return Unseen(f"{_program(error.cmd)} does not end within {error.timeout:g} s")
     except subprocess.CalledProcessError as error:
-        return Unseen(f"{_program(error.cmd)}: {' '.join((error.stderr or '').split()) or f'exit code {error.returncode}'}")
+        said = (error.stderr or "").strip().rpartition("\n")[2] or f"exit code {error.returncode}"
+        return Unseen(f"{_program(error.cmd)}: {said.removeprefix(f'{_program(error.cmd)}: ')}")
     except OSError as error:
         named = "" if error.filename is None else f"{error.filename}: "
         return Unseen(f"{named}{error.strerror or error}")

@@ -27,13 +27,22 @@ from beamer.doctor.agent_socket import (
     read_agent,
 )
 from beamer.doctor.certificates import CertificateFile, judge_certificates, read_certificates
-from beamer.doctor.contact import Contact, Reply, ask_leader, error_of, judge_clock, judge_reach, make_contact
+from beamer.doctor.contact import (
+    ANY_STUDY,
+    Contact,
+    Reply,
+    ask_leader,
+    error_of,
+    judge_clock,
+    judge_reach,
+    known_hosts,
+    make_contact,
+)
 from beamer.doctor.findings import Check, Finding, Unseen, examine, fault, not_checked, ok, seen, warning
 from beamer.doctor.report import report
 from beamer.inspect.options import JsonFlag, UrlOption
 from beamer.studies.model import Worker, check_name
 
-_ANY_STUDY = "doctor"  # A controller lists its hosts for every study, registered or not.
 _EVERY_STUDY = "*"
 _SOON_S = 86_400.0
 _NEW_TOKEN = "where the key is: beamer token --key /etc/beamer/token.key --study NAME --role trainer; its file in"
@@ -148,14 +157,6 @@ def judge_host(facts: TrainerFacts) -> Iterator[Finding]:
         )
 
 
-def known_hosts(answer: Reply) -> Mapping[str, str] | Unseen:
-    """Return the address of each host of the network, by name."""
-    hosts = answer.body.get("hosts") if answer.status == _OK and isinstance(answer.body, Mapping) else None
-    if not isinstance(hosts, Mapping):
-        return Unseen(f"the controller does not say its hosts ({answer.failure or error_of(answer)})")
-    return hosts
-
-
 def judge_sockets(facts: TrainerFacts) -> Iterator[Finding]:
     """Yield whether the agent sees sockets that are opened here."""
     hosts = Unseen("") if isinstance(facts.hosts, Unseen) else known_hosts(facts.hosts)
@@ -189,7 +190,7 @@ def _study(given: str | None, claims: Mapping[str, Any] | None) -> str:
         check_name(given, "--study")
         return given
     own = (claims or {}).get("study")
-    return own if isinstance(own, str) and own != _EVERY_STUDY else _ANY_STUDY
+    return own if isinstance(own, str) and own != _EVERY_STUDY else ANY_STUDY
 
 
 def _listed(addresses: tuple[str, ...]) -> str:
