@@ -1,11 +1,13 @@
 """Networks in the forms that `beamer fabric build` reads, written from a fabric: what a site would have of it."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from io import StringIO
 from typing import Any
 
 import networkx as nx
+from hypothesis import strategies as st
 
 from beamer.network.fabric import Fabric
 from beamer.network.fabric_sources.csv_tables import CABLES, NODES
@@ -121,3 +123,31 @@ def graph_of(fabric: Fabric, kind: type["nx.Graph[Any]"] = nx.Graph) -> "nx.Grap
 def page(records: Sequence[Any], count: int | None = None) -> dict[str, Any]:
     """Return a page of NetBox's REST API; count: of all pages."""
     return {"count": len(records) if count is None else count, "next": None, "previous": None, "results": list(records)}
+
+
+VALUES: Sequence[Any] = [
+    *(None, True, 0, -1, 1.5, float("inf"), 10**30, "", "x", "h1", "10.0.0.1/24", "::1/64", "9" * 5000),
+    *([], {}, [1], {"id": 1}, {"slug": "switch"}, [{"id": 100}], 100, 102, 1000, 1001),
+]
+"""What may stand in place of anything in JSON."""
+
+
+def mutated(data: Any, draw: Callable[[st.SearchStrategy[Any]], Any]) -> Any:
+    """Return JSON of which a part has another value, or is missing; draw: a strategy's value."""
+    found = deepcopy(data)
+    path = draw(st.sampled_from([path for path in _paths(data) if path]))
+    holder = found
+    for key in path[:-1]:
+        holder = holder[key]
+    if draw(st.booleans()):
+        holder[path[-1]] = deepcopy(draw(st.sampled_from(VALUES)))
+    else:
+        del holder[path[-1]]
+    return found
+
+
+def _paths(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    parts = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, part in parts:
+        yield from _paths(part, (*path, key))

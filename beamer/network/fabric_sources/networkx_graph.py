@@ -6,9 +6,10 @@ does not keep that, and so names this node by the edge's attribute `a_node`. The
 and `mtu`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
-from xml.etree.ElementTree import ParseError
+from xml.etree import ElementTree
 
 import networkx as nx
 
@@ -28,6 +29,7 @@ from beamer.units import parse_rate
 _OF_NODES = [column for column in NODE_COLUMNS if column != "name"]
 _OF_EDGES = [column for column in CABLE_COLUMNS if column != "b_node"]
 _OF_GRAPHS = ("name", "rate", "planes", "mtu")
+_GRAPHML = "{http://graphml.graphdrawing.org/xmlns}"  # As XML's parser writes the namespace of its elements.
 _OF_GRAPHML = (
     "node_default",
     "edge_default",
@@ -89,10 +91,25 @@ def _edges(graph: "nx.Graph[Any]") -> Iterator[SourceRow]:
 
 def _of_graphml(text: str) -> "nx.Graph[Any]":
     try:
+        _check_nodes(ElementTree.fromstring(text))
         graph: nx.Graph[Any] = nx.parse_graphml(text)
-    except (nx.NetworkXException, ParseError, KeyError, ValueError) as error:
+    except (nx.NetworkXException, ElementTree.ParseError, KeyError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError("graph", None, f"valid GraphML ({' '.join(str(error).split())})") from error
     return graph
+
+
+def _check_nodes(root: ElementTree.Element) -> None:
+    """Raise `InputError` for a node that is there twice, or an edge to one that is not: NetworkX would merge or add it."""
+    names = Counter(node.get("id", "") for node in root.iter(f"{_GRAPHML}node"))
+    for name, count in names.items():
+        if count > 1:
+            raise InputError(f"node {name}: id", name, "one that is not taken")
+    for i, edge in enumerate(root.iter(f"{_GRAPHML}edge")):
+        for part in ("source", "target"):
+            if edge.get(part) not in names:
+                raise InputError(f"edges[{i}].{part}", edge.get(part), nearest(edge.get(part) or "", names))
 
 
 def _of_node_link(data: Any) -> "nx.Graph[Any]":

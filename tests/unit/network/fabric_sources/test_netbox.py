@@ -1,16 +1,19 @@
 """Networks in NetBox: read as they are documented, and what is wrong or missing is said of the record and its field."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.network.fabric_sources.netbox import netbox_tables
 from beamer.network.fabric_sources.rows import FabricSettings, fabric_of
-from tests.support.fabric_sources import netbox_lists, page
+from tests.support.fabric_sources import mutated, netbox_lists, page
 from topologies import fat_tree, leaf_spine, single
 
 Lists = dict[str, list[dict[str, Any]]]
@@ -295,3 +298,12 @@ def test_roles_have_to_be_given_and_known() -> None:
         netbox_tables(pages, [], ["switch"])
     with pytest.raises(InputError, match=r"--switches: got 'swich', expected .*did you mean 'switch'"):
         netbox_tables(pages, ["gpu-server"], ["swich"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_whatever_a_record_has_ends_in_a_network_or_in_one_error(data: st.DataObject) -> None:
+    lists = netbox_lists(RACK)
+    name = data.draw(st.sampled_from(sorted(lists)))
+    with suppress(InputError):  # Any other error fails the test.
+        read({**lists, name: mutated(lists[name], data.draw)})

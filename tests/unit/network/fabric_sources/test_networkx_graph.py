@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import networkx as nx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.network.fabric_sources.networkx_graph import file_tables, from_networkx
 from beamer.network.fabric_sources.rows import FabricSettings, fabric_of
-from tests.support.fabric_sources import graph_of
+from tests.support.fabric_sources import graph_of, mutated
 from topologies import fat_tree, leaf_spine, single
 
 FABRICS = [leaf_spine.build(leaves=3, spines=2, rate="25gbit", uplink_rate="100gbit", mtu=9000), fat_tree.build(k=4)]
@@ -23,6 +26,7 @@ FORMS: dict[str, Callable[["nx.Graph[Any]"], Any]] = {
     "GraphML": lambda graph: "\n".join(nx.generate_graphml(graph)),
 }
 RACK = single.build(hosts=2, rate="25gbit")
+GRAPHML = FORMS["GraphML"](graph_of(RACK))
 
 
 def sorted_links(fabric: Fabric) -> Fabric:
@@ -124,6 +128,9 @@ def test_two_cables_between_two_nodes_are_refused() -> None:
         ("", r"graph: got None, expected valid GraphML"),
         ("<graphml>", r"graph: got None, expected valid GraphML"),
         ("<a/>", r"graph: got None, expected valid GraphML"),
+        (GRAPHML.replace('id="h2"', 'id="h1"'), r"node h1: id: got 'h1', expected one that is not taken"),
+        (GRAPHML.replace('source="h2"', 'source="h3"'), r"edges\[1\]\.source: got 'h3', expected one of h1, h2, s1"),
+        (GRAPHML.replace(">1<", ">one<"), r"graph: got None, expected valid GraphML \(invalid literal for int"),
         ([], r"graph: got \[\], expected node-link data"),
         ({"nodes": []}, r"graph: links: got None, expected a list"),
         ({"edges": []}, r"graph: nodes: got None, expected a list"),
@@ -138,3 +145,11 @@ def test_two_cables_between_two_nodes_are_refused() -> None:
 def test_a_file_that_is_no_graph_is_named(content: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         read(content)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_whatever_a_file_has_ends_in_a_network_or_in_one_error(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from([nx.Graph, nx.DiGraph]))
+    with suppress(InputError):  # Any other error fails the test.
+        read(mutated(FORMS["node-link"](graph_of(RACK, kind)), data.draw))
