@@ -100,6 +100,21 @@ COMMANDS = {
         "inspect",
         "Print the configuration by which a switch queues by Beamer's codepoints, for those that speak no OpenFlow.",
     ),
+    "doctor host": Command(
+        "hostagent.doctor.host:host",
+        "agent",
+        "Examine a host: kernel, interfaces, path to other hosts, agent, certificates and controller.",
+    ),
+    "doctor switch": Command(
+        "hostagent.doctor.switch:switch",
+        "agent",
+        "Examine a machine with Open vSwitch: daemons, bridges, controllers, buffers, ports and agent.",
+    ),
+    "doctor controller": Command(
+        "controller.doctor.command:controller",
+        "controller",
+        "Examine a controller's machine: network's file, journal, addresses, compiled kernels, certificates, token key.",
+    ),
     "doctor trainer": Command(
         "beamer.doctor.trainer:trainer",
         "inspect",
