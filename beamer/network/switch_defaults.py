@@ -16,7 +16,8 @@ _DSCPS = 64
 class SwitchDefault:
     """A maker's default. source: where it is documented. queues: by DSCP; of two the larger is served first.
 
-    lossless: queues that pause senders instead of dropping. control: those that a switch's own protocols have.
+    lossless: queues that pause senders instead of dropping. control: those that a switch's own protocols have. weighted:
+    whether the queues share a link by weights instead, so that none is served first.
     """
 
     name: str
@@ -24,6 +25,7 @@ class SwitchDefault:
     queues: tuple[int, ...]
     lossless: frozenset[int] = frozenset()
     control: frozenset[int] = frozenset()
+    weighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ def default_order(default: SwitchDefault, profile: Codepoints) -> DefaultOrder:
             return DefaultOrder(
                 False, ranks, f"class {klass} (DSCP {profile.of(klass)}) would be in the queue of control, {queue}"
             )
+    if default.weighted:
+        return DefaultOrder(False, ranks, "queues share a link by weights")
     for klass, (one, next_) in enumerate(pairwise(queues)):
         if one < next_:
             return DefaultOrder(False, ranks, f"class {klass} would be served after class {klass + 1}")
@@ -77,6 +81,17 @@ SWITCH_DEFAULTS = (
         "Cisco Nexus 5000, 6000",
         "Cisco Nexus 6000 Series NX-OS Quality of Service Configuration Guide, 6.0(2)N1(1), Trust Boundaries",
         _table(0, {}),
+    ),
+    SwitchDefault(
+        "Cisco Nexus 9000",
+        "Cisco Nexus 9000 Series NX-OS Quality of Service Configuration Guide, 10.6(x), Modifying Class Maps",
+        _table(0, {}),
+    ),
+    SwitchDefault(
+        "Cumulus Linux 5",
+        "Cumulus Linux 5.9 User Guide, Quality of Service: Trust DSCP, Egress Queues, Egress Scheduler",
+        _BY_PRECEDENCE,
+        weighted=True,
     ),
     SwitchDefault(
         "HP ProCurve 8200zl",

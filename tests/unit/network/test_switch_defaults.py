@@ -36,6 +36,7 @@ def test_switches_that_rank_by_precedence_keep_the_order_of_the_profiles_made_fo
         (SONIC, LOCAL, "class 0 (DSCP 3) would be in the lossless queue 3"),
         (SONIC, PRECEDENCE, "all classes would be in queue 1"),
         (BY_NAME["Cisco Nexus 5000, 6000"], PRECEDENCE, "all classes would be in queue 0"),
+        (BY_NAME["Cumulus Linux 5"], PRECEDENCE, "queues share a link by weights"),
         (ALLIED, Codepoints((3, 11), 7), "class 0 would be served after class 1"),
         (ALLIED, Codepoints((47, 39), 7), "acknowledgements would not be beside class 0"),
     ],
