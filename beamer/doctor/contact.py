@@ -72,13 +72,15 @@ class Reply:
 class Contact:
     """The controllers that a machine is to reach.
 
-    replies: about their health. refused: why the token, its file or the URL cannot be used. headers, ca: for further requests.
+    replies: about their health. refused: why the token, its file or the URL cannot be used. headers, ca, context: for further
+    requests.
     """
 
     replies: tuple[Reply, ...] = ()
     refused: InputError | None = None
     headers: tuple[tuple[str, str], ...] = ()
     ca: str | None = None
+    context: ssl.SSLContext | None = None
 
     @property
     def leader(self) -> Reply | Unseen:
@@ -91,22 +93,25 @@ def make_contact(urls: str, environment: Mapping[str, str], ca: str | None = Non
     chosen_ca = ca or environment.get(CA_VARIABLE) or None
     try:
         access = controller_access(urls, environment, ca=ca)
-        context = trust(access.ca)
-        for one in access.urls:
-            _origin(one)
+        secure = any(_origin(one)[0] == "https" for one in access.urls)
+        context = trust(access.ca) if secure else None
     except InputError as error:
         return Contact(refused=error, ca=chosen_ca)
-    return Contact(tuple(ask(one, HEALTH, (), context) for one in access.urls), None, access.headers, access.ca)
+    replies = tuple(ask(one, HEALTH, (), context) for one in access.urls)
+    return Contact(replies, None, access.headers, access.ca, context)
 
 
 def ask_leader(contact: Contact, path: str) -> Reply | Unseen:
     """Return what the controller that leads answers to a request with the token."""
     leader = contact.leader
-    return leader if isinstance(leader, Unseen) else ask(leader.url, path, contact.headers, trust(contact.ca))
+    return leader if isinstance(leader, Unseen) else ask(leader.url, path, contact.headers, contact.context)
 
 
-def ask(url: str, path: str, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext) -> Reply:
-    """Return what one controller answers, or why it does not. Ends within some seconds, whatever answers."""
+def ask(url: str, path: str, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | None) -> Reply:
+    """Return what one controller answers, or why it does not. Ends within some seconds, whatever answers.
+
+    context: of TLS, for https.
+    """
     scheme, host, port, prefix = _origin(url)
     secure = scheme == "https"
     connection = (

@@ -17,7 +17,7 @@ T = TypeVar("T")
 Facts = TypeVar("Facts")
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """What a finding means for Beamer."""
 
     OK = "ok"
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 class Finding:
     """What was found, and for a warning or a fault the mend: a command or a sentence."""
 
-    verdict: Verdict
+    verdict: CheckVerdict
     found: str
     mend: str = ""
 
@@ -52,22 +52,22 @@ class UnseenError(BeamerError):
 
 def ok(found: str) -> Finding:
     """Return that something is as it should be."""
-    return Finding(Verdict.OK, found)
+    return Finding(CheckVerdict.OK, found)
 
 
 def warning(found: str, mend: str) -> Finding:
     """Return what impairs Beamer, and its mend."""
-    return Finding(Verdict.WARNING, found, mend)
+    return Finding(CheckVerdict.WARNING, found, mend)
 
 
 def fault(found: str, mend: str) -> Finding:
     """Return what keeps Beamer from working, and its mend."""
-    return Finding(Verdict.FAULT, found, mend)
+    return Finding(CheckVerdict.FAULT, found, mend)
 
 
 def not_checked(reason: str) -> Finding:
     """Return that something was not checked, and why."""
-    return Finding(Verdict.NOT_CHECKED, reason)
+    return Finding(CheckVerdict.NOT_CHECKED, reason)
 
 
 def observe(read: Callable[[], T]) -> T | Unseen:

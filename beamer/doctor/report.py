@@ -4,9 +4,9 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 
-from beamer.doctor.findings import Finding, Verdict
+from beamer.doctor.findings import CheckVerdict, Finding
 
-_WIDTH = max(map(len, Verdict))
+_WIDTH = max(map(len, CheckVerdict))
 _FAULTY, _NOTHING_EXAMINED = 1, 2
 
 Found = Sequence[tuple[str, Finding]]
@@ -28,7 +28,7 @@ def report(role: str, found: Found, as_json: bool) -> None:
 def document(role: str, found: Found) -> dict[str, object]:
     """Return the findings as JSON has them."""
     checks = [{"check": name, "verdict": one.verdict, "found": one.found, "mend": one.mend or None} for name, one in found]
-    counts = {verdict.name.lower(): sum(one.verdict is verdict for _, one in found) for verdict in Verdict}
+    counts = {verdict.name.lower(): sum(one.verdict is verdict for _, one in found) for verdict in CheckVerdict}
     return {"role": role, "counts": counts, "checks": checks}
 
 
@@ -43,9 +43,9 @@ def lines(found: Found) -> Iterator[str]:
 def exit_code(found: Found) -> int:
     """Return what the process ends with."""
     verdicts = {one.verdict for _, one in found}
-    if Verdict.FAULT in verdicts:
+    if CheckVerdict.FAULT in verdicts:
         return _FAULTY
-    return 0 if verdicts - {Verdict.NOT_CHECKED} else _NOTHING_EXAMINED
+    return 0 if verdicts - {CheckVerdict.NOT_CHECKED} else _NOTHING_EXAMINED
 
 
 def _shown(text: str) -> str:

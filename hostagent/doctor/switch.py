@@ -11,7 +11,7 @@ import typer
 
 from beamer.doctor.agent_socket import AgentSocket, Namespaces, judge_agent, judge_network_namespace, own_namespaces, read_agent
 from beamer.doctor.certificates import CertificateFile, judge_certificates, read_certificates
-from beamer.doctor.findings import Check, Finding, Unseen, Verdict, examine, fault, not_checked, observe, ok, seen, warning
+from beamer.doctor.findings import Check, CheckVerdict, Finding, Unseen, examine, fault, not_checked, observe, ok, seen, warning
 from beamer.doctor.report import report
 from beamer.errors import InputError, nearest
 from beamer.inspect.options import JsonFlag
@@ -231,7 +231,7 @@ def judge_buffers(facts: SwitchFacts) -> Iterator[Finding]:
 def judge_switch_agent(facts: SwitchFacts) -> Iterator[Finding]:
     """Yield whether an agent makes the queues of the ports."""
     for one in judge_agent(facts.agent):
-        if one.verdict is Verdict.FAULT:
+        if one.verdict is CheckVerdict.FAULT:
             yield warning(
                 f"{one.found}: no agent makes queues here", f"{one.mend}, unless the network's file has none for this switch"
             )

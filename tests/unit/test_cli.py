@@ -307,7 +307,7 @@ def test_the_help_lists_every_command_with_the_line_of_its_function(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["simulte"], "beamer: command: got 'simulte', expected one of certs, clean, emulate, "),
+        (["simulte"], "beamer: command: got 'simulte', expected one of certs, clean, doctor, emulate, "),
         (["--verbose"], "beamer: option: got '--verbose', expected --help, --version or a command"),
     ],
 )

@@ -21,7 +21,7 @@ from beamer.doctor.agent_socket import (
     own_namespaces,
     read_agent,
 )
-from beamer.doctor.findings import Verdict
+from beamer.doctor.findings import CheckVerdict
 from hostagent.workers.attach import AttachServer, listening
 
 OWN = Namespaces(pid=1, network=2)
@@ -61,7 +61,7 @@ def test_an_agent_that_answers_is_found_and_no_worker_attaches(path: Path) -> No
     assert found == AgentSocket(str(path), "", "", os.getpid(), own.pid, own.network)
     assert own.pid > 0
     assert own.network > 0
-    assert [one.verdict for one in judge_agent(found)] == [Verdict.OK]
+    assert [one.verdict for one in judge_agent(found)] == [CheckVerdict.OK]
 
 
 def test_a_socket_that_is_absent_dead_or_somebody_elses_is_no_agent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_socket_that_is_absent_dead_or_somebody_elses_is_no_agent(path: Path, 
         silent = read_agent(str(path))
         assert "does not answer within" in silent.failure
     (found,) = judge_agent(silent)
-    assert (found.verdict, found.mend) == (Verdict.FAULT, silent.mend)
+    assert (found.verdict, found.mend) == (CheckVerdict.FAULT, silent.mend)
 
 
 @pytest.mark.parametrize("said", [b'{"hello": 1}\n', b"[]\n", b"SSH\n", b""])
@@ -102,26 +102,26 @@ def test_another_service_is_no_agent(path: Path, said: bytes) -> None:
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (ABSENT, Verdict.NOT_CHECKED),
-        (HIDDEN, Verdict.NOT_CHECKED),
-        (AgentSocket("/run/agent.sock", pid=7), Verdict.NOT_CHECKED),
-        (AgentSocket("/run/agent.sock", pid=7, pid_namespace=1), Verdict.OK),
-        (AgentSocket("/run/agent.sock", pid=7, pid_namespace=9), Verdict.FAULT),
+        (ABSENT, CheckVerdict.NOT_CHECKED),
+        (HIDDEN, CheckVerdict.NOT_CHECKED),
+        (AgentSocket("/run/agent.sock", pid=7), CheckVerdict.NOT_CHECKED),
+        (AgentSocket("/run/agent.sock", pid=7, pid_namespace=1), CheckVerdict.OK),
+        (AgentSocket("/run/agent.sock", pid=7, pid_namespace=9), CheckVerdict.FAULT),
     ],
 )
-def test_the_agents_process_namespace_is_compared(found: AgentSocket, verdict: Verdict) -> None:
+def test_the_agents_process_namespace_is_compared(found: AgentSocket, verdict: CheckVerdict) -> None:
     assert [one.verdict for one in judge_pid_namespace(found, OWN)] == [verdict]
 
 
 @pytest.mark.parametrize(
     ("found", "is_host_here", "verdict"),
     [
-        (ABSENT, True, Verdict.NOT_CHECKED),
-        (HIDDEN, True, Verdict.OK),
-        (HIDDEN, False, Verdict.NOT_CHECKED),
-        (AgentSocket("/run/agent.sock", pid=7, network_namespace=2), False, Verdict.OK),
-        (AgentSocket("/run/agent.sock", pid=7, network_namespace=9), True, Verdict.FAULT),
+        (ABSENT, True, CheckVerdict.NOT_CHECKED),
+        (HIDDEN, True, CheckVerdict.OK),
+        (HIDDEN, False, CheckVerdict.NOT_CHECKED),
+        (AgentSocket("/run/agent.sock", pid=7, network_namespace=2), False, CheckVerdict.OK),
+        (AgentSocket("/run/agent.sock", pid=7, network_namespace=9), True, CheckVerdict.FAULT),
     ],
 )
-def test_the_agents_network_namespace_is_compared(found: AgentSocket, is_host_here: bool, verdict: Verdict) -> None:
+def test_the_agents_network_namespace_is_compared(found: AgentSocket, is_host_here: bool, verdict: CheckVerdict) -> None:
     assert [one.verdict for one in judge_network_namespace(found, OWN, is_host_here)] == [verdict]

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from beamer.doctor.certificates import CertificateFile, Validity, judge_certificates, read_certificates, validity_of
-from beamer.doctor.findings import Verdict
+from beamer.doctor.findings import CheckVerdict
 from beamer.errors import InputError
 from controller.identity.authority import Authority, Subject
 
@@ -21,7 +21,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority.make(tmp_path_factory.mktemp("authority"), NOW)
 
 
-def verdicts(*files: CertificateFile, now: datetime = NOW) -> list[Verdict]:
+def verdicts(*files: CertificateFile, now: datetime = NOW) -> list[CheckVerdict]:
     return [one.verdict for one in judge_certificates(files, now)]
 
 
@@ -53,7 +53,7 @@ def test_files_that_hold_none_say_so(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("no certificate")
     (tmp_path / "broken").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     files = [read for name in ("absent", "empty", "broken") for read in read_certificates("--ca", tmp_path / name)]
-    assert verdicts(*files) == [Verdict.FAULT] * 3
+    assert verdicts(*files) == [CheckVerdict.FAULT] * 3
     assert read_certificates("--ca", None) == []
 
 
@@ -64,20 +64,20 @@ def file_of(begins: datetime, ends: datetime, signs: bool = False, *more: Validi
 @pytest.mark.parametrize(
     ("begins", "ends", "verdict", "said"),
     [
-        (-1, 31, Verdict.OK, "is valid until 2026-06-04"),
-        (-1, 29, Verdict.WARNING, "expires on 2026-06-02"),
-        (-2, -1, Verdict.FAULT, "has expired on 2026-05-03"),
-        (1, 90, Verdict.FAULT, "is valid only from 2026-05-05"),
+        (-1, 31, CheckVerdict.OK, "is valid until 2026-06-04"),
+        (-1, 29, CheckVerdict.WARNING, "expires on 2026-06-02"),
+        (-2, -1, CheckVerdict.FAULT, "has expired on 2026-05-03"),
+        (1, 90, CheckVerdict.FAULT, "is valid only from 2026-05-05"),
     ],
 )
-def test_dates_are_judged(begins: int, ends: int, verdict: Verdict, said: str) -> None:
+def test_dates_are_judged(begins: int, ends: int, verdict: CheckVerdict, said: str) -> None:
     (found,) = judge_certificates([file_of(NOW + begins * DAY, NOW + ends * DAY)], NOW)
     assert found.verdict is verdict
     assert f"/c.pem (--cert) {said}" in found.found
-    assert bool(found.mend) == (verdict is not Verdict.OK)
+    assert bool(found.mend) == (verdict is not CheckVerdict.OK)
 
 
 def test_of_several_authorities_one_suffices_and_of_a_chain_each_certificate_is_needed() -> None:
     old = Validity(NOW - 9 * DAY, NOW - DAY)
-    assert verdicts(file_of(NOW - DAY, NOW + 90 * DAY, True, old)) == [Verdict.OK]
-    assert verdicts(file_of(NOW - DAY, NOW + 90 * DAY, False, old)) == [Verdict.FAULT]
+    assert verdicts(file_of(NOW - DAY, NOW + 90 * DAY, True, old)) == [CheckVerdict.OK]
+    assert verdicts(file_of(NOW - DAY, NOW + 90 * DAY, False, old)) == [CheckVerdict.FAULT]

@@ -14,7 +14,7 @@ import pytest
 
 from beamer.doctor import contact as contact_module
 from beamer.doctor.contact import Contact, Reply, ask_leader, explain, judge_clock, judge_reach, make_contact
-from beamer.doctor.findings import Finding, Unseen, Verdict
+from beamer.doctor.findings import CheckVerdict, Finding, Unseen
 
 URL = "http://c1:8657"
 HEALTH = {
@@ -34,7 +34,7 @@ def reach(*replies: Reply) -> list[Finding]:
 def test_a_leader_a_follower_and_a_silent_controller_are_told_apart() -> None:
     silent = Reply("http://c3:8657", failure="nothing listens there", mend="start it")
     found = reach(LEADS, FOLLOWS, silent)
-    assert [one.verdict for one in found] == [Verdict.OK, Verdict.OK, Verdict.FAULT]
+    assert [one.verdict for one in found] == [CheckVerdict.OK, CheckVerdict.OK, CheckVerdict.FAULT]
     assert found[0].found == f"{URL} leads, 3 of 4 agents are connected, 1 of 2 switches installed"
     assert (found[2].found, found[2].mend) == ("http://c3:8657: nothing listens there", "start it")
 
@@ -44,32 +44,32 @@ def test_a_leader_a_follower_and_a_silent_controller_are_told_apart() -> None:
 )
 def test_what_answers_otherwise_is_no_controller(reply: Reply) -> None:
     (found,) = reach(reply)
-    assert found.verdict is Verdict.FAULT
+    assert found.verdict is CheckVerdict.FAULT
     assert "is no controller" in found.found
     assert isinstance(Contact((reply,)).leader, Unseen)
 
 
 def test_followers_alone_are_a_fault() -> None:
-    assert [one.verdict for one in reach(FOLLOWS)] == [Verdict.OK, Verdict.FAULT]
+    assert [one.verdict for one in reach(FOLLOWS)] == [CheckVerdict.OK, CheckVerdict.FAULT]
 
 
 @pytest.mark.parametrize(
     ("ahead_s", "verdict", "said"),
     [
-        (0, Verdict.OK, f"as that of {URL}"),
-        (-3, Verdict.OK, f"as that of {URL}"),
-        (20, Verdict.WARNING, "clock is 20 s ahead of"),
-        (-3600, Verdict.FAULT, "clock is 3600 s behind"),
+        (0, CheckVerdict.OK, f"as that of {URL}"),
+        (-3, CheckVerdict.OK, f"as that of {URL}"),
+        (20, CheckVerdict.WARNING, "clock is 20 s ahead of"),
+        (-3600, CheckVerdict.FAULT, "clock is 3600 s behind"),
     ],
 )
-def test_clocks_that_differ_are_named(ahead_s: float, verdict: Verdict, said: str) -> None:
+def test_clocks_that_differ_are_named(ahead_s: float, verdict: CheckVerdict, said: str) -> None:
     (found,) = judge_clock(Contact((FOLLOWS, replace(LEADS, at_s=LEADS.at_s + ahead_s + 0.5))))
     assert found.verdict is verdict
     assert said in found.found
 
 
 def test_without_a_date_clocks_are_not_checked() -> None:
-    assert [one.verdict for one in judge_clock(Contact((FOLLOWS,)))] == [Verdict.NOT_CHECKED]
+    assert [one.verdict for one in judge_clock(Contact((FOLLOWS,)))] == [CheckVerdict.NOT_CHECKED]
 
 
 def _refused(message: str) -> ssl.SSLCertVerificationError:
@@ -116,7 +116,7 @@ def test_each_failure_has_its_words_and_its_mend(error: Exception, secure: bool,
 )
 def test_what_cannot_be_used_is_a_fault_that_names_the_option(url: str, environment: dict[str, str], said: str) -> None:
     (found,) = judge_reach(make_contact(url, environment))
-    assert found.verdict is Verdict.FAULT
+    assert found.verdict is CheckVerdict.FAULT
     assert said in found.found
     assert found.mend
 
@@ -148,14 +148,14 @@ def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(contact_module, "_PATIENCE_S", 0.2)
     with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{") as url:
         (found,) = judge_reach(make_contact(url, {}))
-    assert found.verdict is Verdict.FAULT
+    assert found.verdict is CheckVerdict.FAULT
 
 
 def test_what_speaks_no_http_is_no_controller(tmp_path: Path) -> None:
     with answering(b"SSH-2.0-server\r\n") as url:
         made = make_contact(url, {})
     (found,) = judge_reach(made)
-    assert found.verdict is Verdict.FAULT
+    assert found.verdict is CheckVerdict.FAULT
     assert "no HTTP" in found.found
     assert isinstance(ask_leader(made, "/v1/plan"), Unseen)
 
@@ -167,8 +167,8 @@ def test_the_date_and_the_health_of_an_answer_are_read() -> None:
         made = make_contact(url, {})
     assert isinstance(made.leader, Reply)
     assert made.leader.date_s == 1000.0
-    assert [one.verdict for one in judge_reach(made)] == [Verdict.OK]
-    assert [one.verdict for one in judge_clock(made)] == [Verdict.FAULT]
+    assert [one.verdict for one in judge_reach(made)] == [CheckVerdict.OK]
+    assert [one.verdict for one in judge_clock(made)] == [CheckVerdict.FAULT]
 
 
 def test_a_timer_that_comes_late_does_no_harm() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from beamer.doctor.findings import Check, Finding, Unseen, Verdict, examine, fault, not_checked, observe, ok, seen, warning
+from beamer.doctor.findings import Check, CheckVerdict, Finding, Unseen, examine, fault, not_checked, observe, ok, seen, warning
 from beamer.doctor.report import document, exit_code, lines, report
 from beamer.errors import InputError
 
@@ -69,15 +69,15 @@ def test_json_has_the_role_the_counts_and_each_check(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("verdicts", "code"),
     [
-        ((Verdict.OK,), 0),
-        ((Verdict.OK, Verdict.WARNING, Verdict.NOT_CHECKED), 0),
-        ((Verdict.OK, Verdict.FAULT), 1),
-        ((Verdict.NOT_CHECKED,), 2),
+        ((CheckVerdict.OK,), 0),
+        ((CheckVerdict.OK, CheckVerdict.WARNING, CheckVerdict.NOT_CHECKED), 0),
+        ((CheckVerdict.OK, CheckVerdict.FAULT), 1),
+        ((CheckVerdict.NOT_CHECKED,), 2),
         ((), 2),
     ],
 )
 def test_the_exit_code_says_whether_there_is_a_fault_and_whether_anything_was_examined(
-    verdicts: tuple[Verdict, ...], code: int
+    verdicts: tuple[CheckVerdict, ...], code: int
 ) -> None:
     assert exit_code([("check", Finding(verdict, "")) for verdict in verdicts]) == code
 

@@ -13,7 +13,7 @@ import pytest
 import beamer.cli
 from beamer.doctor.agent_socket import AgentSocket, Namespaces
 from beamer.doctor.contact import Contact, Reply
-from beamer.doctor.findings import Check, Finding, Unseen, Verdict
+from beamer.doctor.findings import Check, CheckVerdict, Finding, Unseen
 from beamer.doctor.trainer import CHECKS, TrainerFacts, judge_host, judge_sockets, judge_token, token_claims
 from beamer.testing.fabrics import star
 from controller.identity.credentials import Credentials
@@ -51,44 +51,44 @@ def refusal(status: int, message: str) -> Reply:
 @pytest.mark.parametrize(
     ("facts", "verdict", "said"),
     [
-        (GOOD, Verdict.OK, "takes the token, until 1970-01-22"),
-        (replace(GOOD, contact=Contact(), claims=None), Verdict.OK, "asks for none"),
-        (replace(GOOD, claims=None), Verdict.OK, "takes the token"),
-        (replace(GOOD, claims={"exp": NOW + 3600}), Verdict.WARNING, "expires at 1970-01-12 14:46"),
-        (replace(GOOD, claims={"role": "reader"}), Verdict.FAULT, "reader"),
-        (replace(GOOD, hosts=refusal(401, "the token has expired")), Verdict.FAULT, "the token has expired"),
-        (replace(GOOD, hosts=refusal(401, "none"), contact=Contact()), Verdict.FAULT, "there is none"),
-        (replace(GOOD, hosts=refusal(403, "may not read")), Verdict.FAULT, "may not read"),
-        (replace(GOOD, hosts=refusal(503, "busy")), Verdict.NOT_CHECKED, "busy"),
-        (replace(GOOD, hosts=Reply(URL, failure="gone")), Verdict.NOT_CHECKED, "gone"),
+        (GOOD, CheckVerdict.OK, "takes the token, until 1970-01-22"),
+        (replace(GOOD, contact=Contact(), claims=None), CheckVerdict.OK, "asks for none"),
+        (replace(GOOD, claims=None), CheckVerdict.OK, "takes the token"),
+        (replace(GOOD, claims={"exp": NOW + 3600}), CheckVerdict.WARNING, "expires at 1970-01-12 14:46"),
+        (replace(GOOD, claims={"role": "reader"}), CheckVerdict.FAULT, "reader"),
+        (replace(GOOD, hosts=refusal(401, "the token has expired")), CheckVerdict.FAULT, "the token has expired"),
+        (replace(GOOD, hosts=refusal(401, "none"), contact=Contact()), CheckVerdict.FAULT, "there is none"),
+        (replace(GOOD, hosts=refusal(403, "may not read")), CheckVerdict.FAULT, "may not read"),
+        (replace(GOOD, hosts=refusal(503, "busy")), CheckVerdict.NOT_CHECKED, "busy"),
+        (replace(GOOD, hosts=Reply(URL, failure="gone")), CheckVerdict.NOT_CHECKED, "gone"),
     ],
 )
-def test_the_token_is_judged_by_what_the_controller_answers(facts: TrainerFacts, verdict: Verdict, said: str) -> None:
+def test_the_token_is_judged_by_what_the_controller_answers(facts: TrainerFacts, verdict: CheckVerdict, said: str) -> None:
     found = one(judge_token, facts)
     assert found.verdict is verdict
     assert said in found.found
-    assert bool(found.mend) == (verdict in (Verdict.FAULT, Verdict.WARNING))
+    assert bool(found.mend) == (verdict in (CheckVerdict.FAULT, CheckVerdict.WARNING))
 
 
 @pytest.mark.parametrize(
     ("facts", "verdict", "said"),
     [
-        (GOOD, Verdict.OK, "this machine is h1, by its address 10.0.0.1"),
-        (replace(GOOD, addresses=("192.0.2.7",)), Verdict.FAULT, "h1 has the address 10.0.0.1"),
-        (replace(GOOD, addresses=(), names=("other",)), Verdict.FAULT, "none of the network's 2 hosts"),
-        (replace(GOOD, hosts=refusal(401, "no token")), Verdict.NOT_CHECKED, "no token"),
+        (GOOD, CheckVerdict.OK, "this machine is h1, by its address 10.0.0.1"),
+        (replace(GOOD, addresses=("192.0.2.7",)), CheckVerdict.FAULT, "h1 has the address 10.0.0.1"),
+        (replace(GOOD, addresses=(), names=("other",)), CheckVerdict.FAULT, "none of the network's 2 hosts"),
+        (replace(GOOD, hosts=refusal(401, "no token")), CheckVerdict.NOT_CHECKED, "no token"),
     ],
 )
-def test_the_machine_is_looked_for_among_the_hosts(facts: TrainerFacts, verdict: Verdict, said: str) -> None:
+def test_the_machine_is_looked_for_among_the_hosts(facts: TrainerFacts, verdict: CheckVerdict, said: str) -> None:
     found = one(judge_host, facts)
     assert found.verdict is verdict
     assert said in found.found
 
 
 def test_an_address_of_a_host_shows_the_network_namespace() -> None:
-    assert one(judge_sockets, GOOD).verdict is Verdict.OK
+    assert one(judge_sockets, GOOD).verdict is CheckVerdict.OK
     for facts in (replace(GOOD, addresses=()), replace(GOOD, hosts=Unseen("no controller"))):
-        assert one(judge_sockets, facts).verdict is Verdict.NOT_CHECKED
+        assert one(judge_sockets, facts).verdict is CheckVerdict.NOT_CHECKED
 
 
 def test_claims_of_a_token_are_read_and_others_are_none() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from beamer.doctor.findings import Finding, Verdict
+from beamer.doctor.findings import CheckVerdict, Finding
 from beamer.errors import PlatformError
 from hostagent.doctor.interfaces import (
     AGENTS,
@@ -19,53 +19,53 @@ from hostagent.doctor.interfaces import (
 )
 
 
-def briefly(found: Iterable[Finding]) -> list[tuple[Verdict, str]]:
+def briefly(found: Iterable[Finding]) -> list[tuple[CheckVerdict, str]]:
     return [(one.verdict, one.mend.partition(",")[0]) for one in found]
 
 
 def test_another_programs_root_is_a_fault_and_the_agents_own_is_not() -> None:
     found = [InterfaceFacts("a"), InterfaceFacts("b", AGENTS), InterfaceFacts("c", "prio 1:"), InterfaceFacts("d", "")]
     assert briefly(judge_roots(found)) == [
-        (Verdict.OK, ""),
-        (Verdict.OK, ""),
-        (Verdict.FAULT, "tc qdisc del dev c root"),
-        (Verdict.FAULT, "name it as `ip link` shows it"),
+        (CheckVerdict.OK, ""),
+        (CheckVerdict.OK, ""),
+        (CheckVerdict.FAULT, "tc qdisc del dev c root"),
+        (CheckVerdict.FAULT, "name it as `ip link` shows it"),
     ]
 
 
 @pytest.mark.parametrize(
     ("driver", "features", "verdict"),
     [
-        ("veth", {"tx"}, Verdict.WARNING),
-        ("veth", set(), Verdict.OK),
-        ("mlx5_core", {"tx", "gro", "lro"}, Verdict.OK),
+        ("veth", {"tx"}, CheckVerdict.WARNING),
+        ("veth", set(), CheckVerdict.OK),
+        ("mlx5_core", {"tx", "gro", "lro"}, CheckVerdict.OK),
     ],
 )
-def test_checksums_are_left_to_real_cards_alone(driver: str, features: set[str], verdict: Verdict) -> None:
+def test_checksums_are_left_to_real_cards_alone(driver: str, features: set[str], verdict: CheckVerdict) -> None:
     one = InterfaceFacts("a", driver=driver, left_to_card=frozenset(features))
-    mend = "ethtool -K a tx off" if verdict is Verdict.WARNING else ""
+    mend = "ethtool -K a tx off" if verdict is CheckVerdict.WARNING else ""
     assert briefly(judge_host_offloads([one, InterfaceFacts("absent", "")])) == [(verdict, mend)]
 
 
 def test_ports_of_a_userspace_datapath_do_not_join_packets() -> None:
     joining, plain = InterfaceFacts("a", left_to_card=frozenset({"tx", "gro", "lro"})), InterfaceFacts("b")
     assert briefly(judge_port_offloads([joining, plain])) == [
-        (Verdict.WARNING, "ethtool -K a gro off lro off"),
-        (Verdict.OK, ""),
+        (CheckVerdict.WARNING, "ethtool -K a gro off lro off"),
+        (CheckVerdict.OK, ""),
     ]
 
 
-@pytest.mark.parametrize(("packets", "verdict"), [(0, Verdict.FAULT), (99, Verdict.WARNING), (1000, Verdict.OK)])
-def test_queues_hold_as_much_as_the_interfaces_queue(packets: int, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("packets", "verdict"), [(0, CheckVerdict.FAULT), (99, CheckVerdict.WARNING), (1000, CheckVerdict.OK)])
+def test_queues_hold_as_much_as_the_interfaces_queue(packets: int, verdict: CheckVerdict) -> None:
     ((found, mend),) = briefly(judge_lengths([InterfaceFacts("a", tx_queue=packets)]))
     assert found is verdict
-    assert mend == ("" if verdict is Verdict.OK else "ip link set a txqueuelen 1000")
+    assert mend == ("" if verdict is CheckVerdict.OK else "ip link set a txqueuelen 1000")
 
 
 def test_ports_of_one_switch_carry_packets_of_one_size() -> None:
     ports = [InterfaceFacts("a", mtu=1500), InterfaceFacts("b", mtu=9000), InterfaceFacts("c", mtu=1500)]
-    assert briefly(judge_equal_mtu(ports)) == [(Verdict.FAULT, "ip link set a mtu 9000; ip link set c mtu 9000")]
-    assert briefly(judge_equal_mtu(ports[::2])) == [(Verdict.OK, "")]
+    assert briefly(judge_equal_mtu(ports)) == [(CheckVerdict.FAULT, "ip link set a mtu 9000; ip link set c mtu 9000")]
+    assert briefly(judge_equal_mtu(ports[::2])) == [(CheckVerdict.OK, "")]
     assert briefly(judge_equal_mtu([])) == []
 
 

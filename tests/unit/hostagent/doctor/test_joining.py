@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from beamer.doctor.findings import Verdict
+from beamer.doctor.findings import CheckVerdict
 from beamer.testing.fabrics import star
 from controller.identity.authority import KeyFiles
 from controller.identity.credentials import read_credentials
@@ -44,7 +44,7 @@ def test_an_agents_certificate_name_and_authority_are_tried_without_joining(site
     assert "its certificate is refused" in strange.refused
     for refused in (other, strange):
         (found,) = judge_joining(refused)
-        assert found.verdict is Verdict.FAULT
+        assert found.verdict is CheckVerdict.FAULT
         assert found.mend
 
 
@@ -59,7 +59,7 @@ def test_an_agents_certificate_name_and_authority_are_tried_without_joining(site
 )
 def test_each_refusal_has_its_mend(refused: str, mend: str) -> None:
     (found,) = judge_joining(Joining("h1", "https://c1", refused))
-    assert found.verdict is Verdict.FAULT
+    assert found.verdict is CheckVerdict.FAULT
     assert mend in found.mend
     (fine,) = judge_joining(Joining("h1", "https://c1"))
-    assert fine.verdict is Verdict.OK
+    assert fine.verdict is CheckVerdict.OK

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from beamer.doctor.agent_socket import AgentSocket
-from beamer.doctor.findings import Finding, Unseen, UnseenError, Verdict
+from beamer.doctor.findings import CheckVerdict, Finding, Unseen, UnseenError
 from beamer.errors import PlatformError
 from hostagent.doctor.kernel import (
     KernelFacts,
@@ -33,28 +33,28 @@ def only(found: object) -> Finding:
 @pytest.mark.parametrize(
     ("release", "verdict"),
     [
-        ("6.15.0", Verdict.OK),
-        ("7.0.1-generic", Verdict.OK),
-        ("6.14.9", Verdict.WARNING),
-        ("6.1.0-42-amd64", Verdict.WARNING),
-        ("own", Verdict.NOT_CHECKED),
+        ("6.15.0", CheckVerdict.OK),
+        ("7.0.1-generic", CheckVerdict.OK),
+        ("6.14.9", CheckVerdict.WARNING),
+        ("6.1.0-42-amd64", CheckVerdict.WARNING),
+        ("own", CheckVerdict.NOT_CHECKED),
     ],
 )
-def test_the_release_decides_on_time_outs(release: str, verdict: Verdict) -> None:
+def test_the_release_decides_on_time_outs(release: str, verdict: CheckVerdict) -> None:
     assert only(judge_release(replace(GOOD, release=release))).verdict is verdict
 
 
 def test_a_kernel_without_htb_is_told_which_module_to_load() -> None:
-    assert only(judge_queues(GOOD)).verdict is Verdict.OK
+    assert only(judge_queues(GOOD)).verdict is CheckVerdict.OK
     found = only(judge_queues(replace(GOOD, queues=PlatformError("lo: the kernel has no HTB", "load sch_htb"))))
-    assert (found.verdict, found.found) == (Verdict.FAULT, "lo: the kernel has no HTB")
+    assert (found.verdict, found.found) == (CheckVerdict.FAULT, "lo: the kernel has no HTB")
     assert found.mend.startswith("modprobe sch_htb")
     refused = only(judge_queues(replace(GOOD, queues=PlatformError("lo: not allowed", "run as root"))))
     assert refused.mend.startswith("run as root")
 
 
 def test_the_classifier_of_switches_is_looked_for() -> None:
-    assert only(judge_classifier(GOOD)).verdict is Verdict.OK
+    assert only(judge_classifier(GOOD)).verdict is CheckVerdict.OK
     assert only(judge_classifier(replace(GOOD, u32=False))).mend.startswith("modprobe cls_u32")
     with pytest.raises(UnseenError, match="no list"):
         list(judge_classifier(replace(GOOD, u32=Unseen("no list"))))
@@ -85,16 +85,16 @@ def test_the_classifier_is_found_in_the_kernels_lists_or_among_its_symbols(tmp_p
 )
 def test_without_nftables_the_consequence_is_said(facts: KernelFacts, said: str) -> None:
     found = only(judge_nftables(facts))
-    assert found.verdict is Verdict.WARNING
+    assert found.verdict is CheckVerdict.WARNING
     assert said in found.found
     assert "packets twice" in found.found
-    assert only(judge_nftables(GOOD)).verdict is Verdict.OK
+    assert only(judge_nftables(GOOD)).verdict is CheckVerdict.OK
 
 
 def test_each_capability_that_is_lacking_is_a_warning() -> None:
-    assert only(judge_capabilities(GOOD)).verdict is Verdict.OK
+    assert only(judge_capabilities(GOOD)).verdict is CheckVerdict.OK
     lacking = list(judge_capabilities(replace(GOOD, capabilities=0, whose="the agent, process 7,")))
-    assert [one.verdict for one in lacking] == [Verdict.WARNING] * 2
+    assert [one.verdict for one in lacking] == [CheckVerdict.WARNING] * 2
     assert lacking[0].found.startswith("the agent, process 7, has no CAP_SYS_PTRACE: ")
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from beamer.doctor.findings import Finding, Verdict
+from beamer.doctor.findings import CheckVerdict, Finding
 from beamer.errors import PlatformError
 from hostagent.doctor.path_mtu import LEAST_BYTES, MOST_BYTES, PathMtu, judge_path, largest, measure
 
@@ -30,11 +30,11 @@ def one(path: PathMtu) -> Finding:
 
 
 def test_a_path_that_carries_less_than_the_interface_sends_is_a_fault() -> None:
-    assert one(PathMtu("10.0.0.2", "ens1", 9000, 9000)).verdict is Verdict.OK
-    assert one(PathMtu("10.0.0.2", "ens1", 9000, 0)).verdict is Verdict.NOT_CHECKED
+    assert one(PathMtu("10.0.0.2", "ens1", 9000, 9000)).verdict is CheckVerdict.OK
+    assert one(PathMtu("10.0.0.2", "ens1", 9000, 0)).verdict is CheckVerdict.NOT_CHECKED
     found = one(PathMtu("10.0.0.2", "ens1", 9000, 1500))
     assert (found.verdict, found.found) == (
-        Verdict.FAULT,
+        CheckVerdict.FAULT,
         "packets of 9000 bytes from ens1 do not reach 10.0.0.2, and those of 1500 do",
     )
     assert "ip link set ens1 mtu 1500" in found.mend
