@@ -108,7 +108,7 @@ def ask_leader(contact: Contact, path: str) -> Reply | Unseen:
 
 
 def ask(url: str, path: str, headers: tuple[tuple[str, str], ...], context: ssl.SSLContext | None) -> Reply:
-    """Return what one controller answers, or why it does not. Ends within some seconds, whatever answers.
+    """Return what one controller answers, or why it does not. Ends within some seconds of the name being found.
 
     context: of TLS, for https.
     """
@@ -169,9 +169,10 @@ def judge_reach(contact: Contact) -> Iterator[Finding]:
         error = contact.refused
         yield fault(f"{error.field} cannot be used: got {error.value!r}", f"give {error.expected}")
         return
+    is_led = not isinstance(contact.leader, Unseen)
     for one in contact.replies:
         if one.failure:
-            yield fault(f"{one.url}: {one.failure}", one.mend)
+            yield (warning if is_led else fault)(f"{one.url}: {one.failure}", one.mend)
         elif one.leads:
             yield ok(f"{one.url} leads, {_connected(one.body)}")
         elif one.is_controllers:
@@ -224,7 +225,7 @@ def _connected(health: Mapping[str, Any]) -> str:
             f" {switches['installed']} of {switches['expected']} switches installed"
         )
     except (KeyError, TypeError):
-        return "another version's"
+        return "and its health is another version's"
 
 
 def _origin(url: str) -> tuple[str, str, int, str]:

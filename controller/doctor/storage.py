@@ -1,7 +1,7 @@
 """What a controller keeps on disk: its journal, and compiled kernels."""
 
-import getpass
 import os
+import pwd
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -54,7 +54,7 @@ def read_journal(url: str) -> JournalFacts:
 
 def read_kernels() -> KernelCache:
     """Return where numba keeps compiled kernels for this user, and what is there. Nothing is compiled."""
-    user = getpass.getuser()
+    user = _user()
     try:
         module = import_module(_KERNELS)
         cache: Any = getattr(module, _KERNEL)._cache
@@ -109,6 +109,13 @@ def _judge_opened(journal: JournalFacts) -> Finding:
     if not journal.exists:
         return ok(f"{journal.url} is not there yet; the controller will make it")
     return ok(f"{journal.url} can be opened")
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # A container's user may have no name.
+        return str(os.geteuid())
 
 
 def _may_write(directory: Path) -> bool:

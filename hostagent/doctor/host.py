@@ -13,7 +13,15 @@ import typer
 
 from beamer.client.credentials import CA_VARIABLE
 from beamer.client.urls import URL, URL_VARIABLE
-from beamer.doctor.agent_socket import AgentSocket, Namespaces, judge_agent, judge_network_namespace, own_namespaces, read_agent
+from beamer.doctor.agent_socket import (
+    AgentSocket,
+    Namespaces,
+    judge_agent,
+    judge_network_namespace,
+    judge_pid_namespace,
+    own_namespaces,
+    read_agent,
+)
 from beamer.doctor.certificates import CertificateFile, judge_certificates, read_certificates
 from beamer.doctor.contact import ANY_STUDY, Contact, ask_leader, judge_clock, judge_reach, known_hosts, make_contact
 from beamer.doctor.findings import Check, Finding, Unseen, examine, fault, observe, ok, seen
@@ -170,7 +178,8 @@ CHECKS: Mapping[str, Check[HostFacts]] = {
     "certificates": judge_identity,
     "name": lambda facts: judge_joining(seen(facts.joining)),
     "agent": lambda facts: judge_agent(facts.agent),
-    "sockets": lambda facts: judge_network_namespace(facts.agent, facts.own, is_host_here=False),
+    "process namespace": lambda facts: judge_pid_namespace(facts.agent, facts.own),
+    "network namespace": lambda facts: judge_network_namespace(facts.agent, facts.own, is_host_here=False),
 }
 """What is examined on a host, by the name that its findings have."""
 

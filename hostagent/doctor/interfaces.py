@@ -58,7 +58,8 @@ def judge_roots(found: Iterable[InterfaceFacts]) -> Iterator[Finding]:
     """Yield whether the agent can make its queues at each interface."""
     for one in found:
         if not one.root:
-            yield fault(f"there is no interface {one.name}", "name it as `ip link` shows it, in the network's file as well")
+            mend = "name it as `ip link` shows it, in the network's file as well, or run this command in its network namespace"
+            yield fault(f"there is no interface {one.name} in this network namespace", mend)
         elif one.root in (DEFAULT, AGENTS):
             yield ok(f"{one.name} has {one.root}")
         else:

@@ -18,6 +18,7 @@ from hostagent.link.tls import connection_failure
 _PATIENCE_S = 5.0
 _CLOSE_S = 1.0
 _MENDS = {
+    "its certificate is refused": "give --ca the authority of the controller's certificate",
     "certificate": "give --cert and --key of this agent, as beamer certs has made them",
     "expected one of": "give --name as the network's file has it, or add the agent there and restart the controller",
     "upgrade": "upgrade what is named",

@@ -52,7 +52,8 @@ def largest(most: int, passes: Callable[[int], bool], least: int = LEAST_BYTES) 
 def measure(peer: str, interface: str, sends: int) -> PathMtu:
     """Return which packets of an interface reach a peer. Raises `PlatformError` where this process may not ask, `OSError`."""
     with closing(_Prober(peer, interface)) as prober:
-        return PathMtu(peer, interface, sends, largest(min(sends, MOST_BYTES), prober.passes))
+        most = min(sends, MOST_BYTES)
+        return PathMtu(peer, interface, most, largest(most, prober.passes))
 
 
 def judge_path(path: PathMtu) -> Iterator[Finding]:
@@ -60,12 +61,12 @@ def judge_path(path: PathMtu) -> Iterator[Finding]:
     if not path.passes:
         yield not_checked(f"{path.peer} answers no ICMP echo request; name a host that does with --peer")
     elif path.passes < path.sends:
-        text = f"packets of {path.sends} bytes from {path.interface} do not reach {path.peer}, and those of {path.passes} do"
+        text = f"packets of {path.sends} bytes do not pass from {path.interface} to {path.peer}, and those of {path.passes} do"
         raise_it = f"raise the MTU of the ports on the way to {path.sends}"
         lower = f"ip link set {path.interface} mtu {path.passes} on all hosts, and mtu: {path.passes} in the network's file"
         yield fault(text, f"{raise_it}, or: {lower}")
     else:
-        yield ok(f"packets of {path.sends} bytes from {path.interface} reach {path.peer}")
+        yield ok(f"packets of {path.sends} bytes pass from {path.interface} to {path.peer}")
 
 
 class _Prober:

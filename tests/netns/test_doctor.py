@@ -103,7 +103,7 @@ def test_a_hosts_faults_are_named_and_gone_once_they_are_mended_as_it_says(
     assert verdicts(found, *sound) == dict.fromkeys(sound, "ok")
     assert found["offloads"][0]["mend"].startswith("ethtool -K data tx off")
     assert "root queueing discipline of another program (pfifo 7:)" in found["root qdisc"][0]["found"]
-    assert found["path"][0]["found"] == (f"packets of {LARGE} bytes from data do not reach {THERE}, and those of {SMALL} do")
+    assert found["path"][0]["found"] == (f"packets of {LARGE} bytes do not pass from data to {THERE}, and those of {SMALL} do")
     assert f"{files.certificate} (--cert) has expired" in found["certificates"][1]["found"]
     assert "nothing listens there" in found["controller"][0]["found"]
 

@@ -34,7 +34,8 @@ def reach(*replies: Reply) -> list[Finding]:
 def test_a_leader_a_follower_and_a_silent_controller_are_told_apart() -> None:
     silent = Reply("http://c3:8657", failure="nothing listens there", mend="start it")
     found = reach(LEADS, FOLLOWS, silent)
-    assert [one.verdict for one in found] == [CheckVerdict.OK, CheckVerdict.OK, CheckVerdict.FAULT]
+    assert [one.verdict for one in found] == [CheckVerdict.OK, CheckVerdict.OK, CheckVerdict.WARNING]
+    assert [one.verdict for one in reach(silent)] == [CheckVerdict.FAULT]
     assert found[0].found == f"{URL} leads, 3 of 4 agents are connected, 1 of 2 switches installed"
     assert (found[2].found, found[2].mend) == ("http://c3:8657: nothing listens there", "start it")
 
@@ -94,7 +95,7 @@ def _ssl(reason: str) -> ssl.SSLError:
         (ConnectionRefusedError(), False, "nothing listens", "start beamer-controller --http c1:8657"),
         (socket.gaierror(-2, "Name not known"), False, "Name not known", "/etc/hosts"),
         (TimeoutError(), False, "no answer within", "firewall"),
-        (http.client.RemoteDisconnected(), False, "no HTTP", "https://"),
+        (http.client.RemoteDisconnected("closed"), False, "no HTTP", "https://"),
         (OSError("Network is unreachable"), False, "unreachable", "--url"),
     ],
 )

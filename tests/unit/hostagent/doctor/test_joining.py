@@ -53,6 +53,7 @@ def test_an_agents_certificate_name_and_authority_are_tried_without_joining(site
     [
         ("agent: got 'h9', expected one of h1, h2", "give --name as the network's file has it"),
         ("agent 'h1': its certificate is for h2", "give --cert and --key"),
+        ("its certificate is refused: self-signed certificate", "give --ca"),
         ("protocol: got 9, expected version 1 to 3: upgrade the agent", "upgrade what is named"),
         ("no welcome within 5 s", "see the controller's log"),
     ],

@@ -1,6 +1,7 @@
 """What is said of a kernel, of nftables and of an agent's capabilities."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +25,8 @@ EVERY = 1 << 19 | 1 << 2
 GOOD = KernelFacts("6.18.1", None, True, "nftables v1.0.6 (Lester Gooch #5)\n", None, EVERY, "this process")
 
 
-def only(found: object) -> Finding:
-    (finding,) = found  # type: ignore[misc]
-    assert isinstance(finding, Finding)
+def only(found: Iterable[Finding]) -> Finding:
+    (finding,) = found
     return finding
 
 

@@ -1,6 +1,7 @@
 """What Open vSwitch's tables say, as ovs-vsctl prints them in JSON."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -9,7 +10,7 @@ from hostagent.doctor.open_vswitch import BridgeController, BridgeFacts, SwitchD
 EMPTY: list[object] = ["set", []]
 
 
-def table(*rows: dict[str, object]) -> str:
+def table(*rows: Mapping[str, object]) -> str:
     headings = list(rows[0]) if rows else []
     return json.dumps({"headings": headings, "data": [list(row.values()) for row in rows]})
 
@@ -37,7 +38,7 @@ CONTROLLER = {
     "status": ["map", [["last_error", "Connection refused"], ["state", "BACKOFF"]]],
 }
 PORTS = [{"_uuid": uuid(f"p{n}"), "name": f"n{n}", "interfaces": uuid(f"i{n}")} for n in (1, 2, 3)]
-INTERFACES = [
+INTERFACES: list[dict[str, object]] = [
     {"_uuid": uuid("i1"), "name": "l1", "type": "internal", "error": EMPTY},
     {"_uuid": uuid("i2"), "name": "l1-eth1", "type": "", "error": EMPTY},
     {"_uuid": uuid("i3"), "name": "l1-eth2", "type": "", "error": "could not open network device l1-eth2"},
