@@ -50,8 +50,9 @@ def own_namespaces() -> Namespaces:
     return Namespaces(own_namespace(), _inode("/proc/thread-self/ns/net"))
 
 
-def read_agent(path: str) -> AgentSocket:
-    """Return what listens at `path`, within some seconds."""
+def read_agent(path: str, named_by: str = AGENT_VARIABLE) -> AgentSocket:
+    """Return what listens at `path`, within some seconds. named_by: the option or variable that names it."""
+    elsewhere = f"name the agent's socket by {named_by}"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(_PATIENCE_S)
@@ -60,7 +61,7 @@ def read_agent(path: str) -> AgentSocket:
             sock.sendall(_ASKED)
             answer = json.loads(sock.recv(_MAX_BYTES))
     except FileNotFoundError:
-        mend = f"{START}; or name its socket in {AGENT_VARIABLE}, as --attach had it; in a container, mount its directory"
+        mend = f"{START}; or {elsewhere}; in a container, mount its directory"
         return AgentSocket(path, "there is no such socket", mend)
     except ConnectionRefusedError:
         return AgentSocket(path, "no agent listens there any more", START)
@@ -70,9 +71,9 @@ def read_agent(path: str) -> AgentSocket:
     except TimeoutError:
         return AgentSocket(path, f"it does not answer within {_PATIENCE_S:g} s", "see the agent's log, and start it again")
     except (OSError, ValueError) as error:
-        return AgentSocket(path, f"it does not answer as an agent ({error})", f"name the agent's socket in {AGENT_VARIABLE}")
+        return AgentSocket(path, f"it does not answer as an agent ({error})", elsewhere)
     if not isinstance(answer, dict) or "error" not in answer:
-        return AgentSocket(path, "it does not answer as an agent", f"name the agent's socket in {AGENT_VARIABLE}")
+        return AgentSocket(path, "it does not answer as an agent", elsewhere)
     if pid <= 0:
         return AgentSocket(path)
     return AgentSocket(path, "", "", pid, _inode(f"/proc/{pid}/ns/pid"), _inode(f"/proc/{pid}/ns/net"))

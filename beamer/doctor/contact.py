@@ -205,7 +205,7 @@ def judge_clock(contact: Contact) -> Iterator[Finding]:
 def known_hosts(answer: Reply) -> Mapping[str, str] | Unseen:
     """Return the address of each host of the network, by name."""
     hosts = answer.body.get("hosts") if answer.status == _OK and isinstance(answer.body, Mapping) else None
-    if not isinstance(hosts, Mapping):
+    if not isinstance(hosts, Mapping) or not all(isinstance(one, str) for one in hosts.values()):
         return Unseen(f"the controller does not say its hosts ({answer.failure or error_of(answer)})")
     return hosts
 

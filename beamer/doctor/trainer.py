@@ -87,7 +87,7 @@ def gather(url: str | None, study: str | None, environment: Mapping[str, str]) -
     here = this_machine([Worker(0, socket.gethostname())]) or {"names": [], "addresses": []}
     return TrainerFacts(
         contact,
-        ask_leader(contact, f"/v1/studies/{quote(_study(study, claims), safe='')}/hosts"),
+        ask_leader(contact, f"/v1/studies/{quote(_study(study, claims), safe='', errors='replace')}/hosts"),
         claims,
         tuple(here["names"]),
         tuple(here["addresses"]),
@@ -113,7 +113,7 @@ def judge_token(facts: TrainerFacts) -> Iterator[Finding]:
     """Yield whether the controller takes the token for a study, and how long it lasts."""
     answer, claims = seen(facts.hosts), facts.claims or {}
     mend = f"{_NEW_TOKEN} {TOKEN_FILE_VARIABLE}"
-    expires = claims.get("exp")
+    expires = _expiry(claims)
     if answer.failure:
         yield not_checked(f"the controller has not answered ({answer.failure})")
     elif answer.status == _UNAUTHORIZED and not facts.contact.headers:
@@ -127,11 +127,10 @@ def judge_token(facts: TrainerFacts) -> Iterator[Finding]:
         yield ok("the controller asks for none")
     elif claims.get("role") == "reader":
         yield fault("the token is a reader's, which reports nothing", mend)
-    elif isinstance(expires, int | float) and expires - facts.now < _SOON_S:
-        yield warning(f"the token expires at {datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M} UTC", mend)
+    elif expires is not None and expires.timestamp() - facts.now < _SOON_S:
+        yield warning(f"the token expires at {expires:%Y-%m-%d %H:%M} UTC", mend)
     else:
-        until = f", until {datetime.fromtimestamp(expires, UTC):%Y-%m-%d}" if isinstance(expires, int | float) else ""
-        yield ok(f"the controller takes the token{until}")
+        yield ok("the controller takes the token" + ("" if expires is None else f", until {expires:%Y-%m-%d}"))
 
 
 def judge_host(facts: TrainerFacts) -> Iterator[Finding]:
@@ -182,6 +181,14 @@ CHECKS: Mapping[str, Check[TrainerFacts]] = {
     "sockets": judge_sockets,
 }
 """What is examined on a machine that trains, by the name that its findings have."""
+
+
+def _expiry(claims: Mapping[str, Any]) -> datetime | None:
+    """Return until when a token says that it is valid, None where it says no such time."""
+    try:
+        return datetime.fromtimestamp(claims["exp"], UTC)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 def _study(given: str | None, claims: Mapping[str, Any] | None) -> str:

@@ -136,7 +136,7 @@ def gather(
     environment: Mapping[str, str],
 ) -> HostFacts:
     """Observe this machine and what it reaches."""
-    agent = read_agent(attach)
+    agent = read_agent(attach, "--attach")
     contact = make_contact(_http(url or environment.get(URL_VARIABLE) or URL), environment, None if ca is None else str(ca))
     hosts = _hosts(contact)
     names = observe(lambda: interfaces or _recorded(state_dir, identity.name) or _of_network(hosts))

@@ -87,7 +87,7 @@ def switch(
 
 def gather(bridges: list[str], attach: str) -> SwitchFacts:
     """Observe this machine. Raises `InputError` for a bridge that there is not."""
-    database, agent = observe(read_database), read_agent(attach)
+    database, agent = observe(read_database), read_agent(attach, "--attach")
     if not isinstance(database, Unseen) and bridges:
         known = {one.name: one for one in database.bridges}
         for name in bridges:
@@ -232,9 +232,8 @@ def judge_switch_agent(facts: SwitchFacts) -> Iterator[Finding]:
     """Yield whether an agent makes the queues of the ports."""
     for one in judge_agent(facts.agent):
         if one.verdict is CheckVerdict.FAULT:
-            yield warning(
-                f"{one.found}: no agent makes queues here", f"{one.mend}, unless the network's file has none for this switch"
-            )
+            mend = f"{one.mend}; leave it where the network's file has no agent for this switch"
+            yield warning(f"{one.found}, so that no agent makes queues here", mend)
         else:
             yield one
     if not facts.agent.failure:

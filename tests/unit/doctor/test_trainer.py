@@ -54,6 +54,7 @@ def refusal(status: int, message: str) -> Reply:
         (GOOD, CheckVerdict.OK, "takes the token, until 1970-01-22"),
         (replace(GOOD, contact=Contact(), claims=None), CheckVerdict.OK, "asks for none"),
         (replace(GOOD, claims=None), CheckVerdict.OK, "takes the token"),
+        (replace(GOOD, claims={"exp": float("inf"), "study": 3}), CheckVerdict.OK, "takes the token"),
         (replace(GOOD, claims={"exp": NOW + 3600}), CheckVerdict.WARNING, "expires at 1970-01-12 14:46"),
         (replace(GOOD, claims={"role": "reader"}), CheckVerdict.FAULT, "reader"),
         (replace(GOOD, hosts=refusal(401, "the token has expired")), CheckVerdict.FAULT, "the token has expired"),
@@ -77,6 +78,7 @@ def test_the_token_is_judged_by_what_the_controller_answers(facts: TrainerFacts,
         (replace(GOOD, addresses=("192.0.2.7",)), CheckVerdict.FAULT, "h1 has the address 10.0.0.1"),
         (replace(GOOD, addresses=(), names=("other",)), CheckVerdict.FAULT, "none of the network's 2 hosts"),
         (replace(GOOD, hosts=refusal(401, "no token")), CheckVerdict.NOT_CHECKED, "no token"),
+        (replace(GOOD, hosts=Reply(URL, 200, {"hosts": {"h1": [1]}})), CheckVerdict.NOT_CHECKED, "does not say its hosts"),
     ],
 )
 def test_the_machine_is_looked_for_among_the_hosts(facts: TrainerFacts, verdict: CheckVerdict, said: str) -> None:

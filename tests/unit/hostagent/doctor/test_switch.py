@@ -103,7 +103,7 @@ def test_a_switch_that_is_as_it_should_be_has_no_finding() -> None:
             "tc qdisc del",
         ),
         (replace(GOOD, kernel=replace(GOOD.kernel, u32=False)), "classifier", CheckVerdict.FAULT, "modprobe cls_u32"),
-        (replace(GOOD, agent=ABSENT), "agent", CheckVerdict.WARNING, "unless the network's file has none for this switch"),
+        (replace(GOOD, agent=ABSENT), "agent", CheckVerdict.WARNING, "where the network's file has no agent for this switch"),
         (replace(GOOD, own=Namespaces(1, 9)), "agent", CheckVerdict.FAULT, "run an agent in this network namespace"),
     ],
 )
