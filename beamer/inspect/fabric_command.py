@@ -35,6 +35,8 @@ def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
         out = console()
         for text in found["mismatches"]:
             out.print(shown(text))
+        for text in found.get("remarks", ()):
+            out.print(shown(f"this may be meant: {text}"))
         for text in summary(found, of):
             out.print(shown(text))
     if found["mismatches"] or found["unseen"]:

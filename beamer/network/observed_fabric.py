@@ -34,7 +34,8 @@ class Observation:
 
     ports: of each switch that is connected, by number. leads_to: where what a switch's port sends arrives. silent: ports to
     other switches whose probes arrive nowhere, also of switches that are not connected any more. answers: the Ethernet address
-    by which a host's IP address answers at a port. mute: ports at which nothing answers.
+    by which a host's IP address answers at a port. mute: ports at which nothing answers. unqueued: ports without a queue for
+    the most urgent class, of switches that say what queues they have.
     """
 
     ports: Mapping[str, Mapping[int, PortState]] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class Observation:
     silent: frozenset[PortKey] = frozenset()
     answers: Mapping[PortKey, Mapping[str, str]] = field(default_factory=dict)
     mute: frozenset[PortKey] = frozenset()
+    unqueued: frozenset[PortKey] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,13 @@ class Mismatch:
     text: str
 
 
-KINDS = ("no port", "no link", "wrong cable", "no path", "wrong name", "slower", "wrong host", "no host")
+KINDS = ("no port", "no link", "wrong cable", "no path", "wrong name", "no queues", "slower", "wrong host", "no host")
 """What a mismatch may be: a port that does not exist, or has no link; a cable that leads elsewhere, or nowhere; an
-interface of another name than its agent shapes; a link below the file's rate; another host, another address of it, or none."""
+interface of another name than its agent shapes; a port that has no queues, and no agent to make them; a link below the file's
+rate; another host, another address of it, or none."""
+FASTER = 2.0
+"""A link this many times as fast as its file says is remarked on: a rate above the true one by less may be meant."""
+_SHOWN = 3  # So many ports are named in a sentence.
 CUT = frozenset({"no port", "no link", "wrong cable", "no path"})
 """The mismatches with which nothing passes a cable."""
 
@@ -69,6 +75,24 @@ def mismatches(fabric: Fabric, seen: Observation) -> tuple[Mismatch, ...]:
             where.setdefault(ip, []).append(end)
     found = [one for link in fabric.links if link.src in seen.ports for one in _of_port(fabric, link, seen, where)]
     return tuple(sorted(found, key=lambda one: (one.switch, one.port)))
+
+
+def remarks(fabric: Fabric, seen: Observation) -> tuple[str, ...]:
+    """Return what is odd and may be meant, a sentence each: links that are much faster than their file says."""
+    of: dict[tuple[int, int], list[str]] = {}
+    for link in fabric.links:
+        state = seen.ports.get(link.src, {}).get(link.port)
+        if state is not None and state.up and state.bps >= FASTER * link.rate_bps:
+            of.setdefault((state.bps, link.rate_bps), []).append(f"{link.src} port {link.port}")
+    return tuple(
+        f"{_listed(ports)} could carry {rate_text(bps)}, and carries the {rate_text(rate_bps)} of the file"
+        for (bps, rate_bps), ports in sorted(of.items())
+    )
+
+
+def _listed(ports: list[str]) -> str:
+    more = f" and {len(ports) - _SHOWN} more ports" if len(ports) > _SHOWN else ""
+    return ", ".join(ports[:_SHOWN]) + more + (": each" if len(ports) > 1 else "")
 
 
 def dead_cables(fabric: Fabric, found: tuple[Mismatch, ...], silent: frozenset[PortKey] = frozenset()) -> frozenset[Cable]:
@@ -104,6 +128,9 @@ def _of_port(fabric: Fabric, link: Link, seen: Observation, where: Mapping[str, 
         yield Mismatch(
             "wrong name", *end, f"{here} is {state.name}; the file says {link.interface}, whose queues its agent makes"
         )
+    if end in seen.unqueued:
+        text = f"{here} has no queues, and no agent makes any: no class goes before another there"
+        yield Mismatch("no queues", *end, text)
     if 0 < state.bps < link.rate_bps:
         yield Mismatch(
             "slower",

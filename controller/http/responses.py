@@ -139,7 +139,7 @@ def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str,
 def health_response(runtime: Runtime) -> dict[str, Any]:
     """Return whether the journal takes events, and whether everything that the fabric names is connected and up to date.
 
-    network: in what it differs from its file; unseen: the switches that show no ports.
+    network: in what it differs from its file, and what may be meant; unseen: the switches that show no ports.
     """
     installation, journal = runtime.installation, runtime.batches
     return {
@@ -152,6 +152,7 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
         "installed_everywhere": installation.everywhere and runtime.condition.fits,
         "network": {
             "mismatches": [one.text for one in runtime.condition.seen.mismatches],
+            "remarks": list(runtime.condition.seen.remarks),
             "dead_cables": [list(ends) for ends in sorted(runtime.condition.seen.dead)],
             "cut_off": list(runtime.condition.cut_off),
             "unseen": sorted(installation.switches.keys() - runtime.condition.seen.switches),

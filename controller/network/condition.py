@@ -36,6 +36,9 @@ class NetworkCondition:
         for one in self._logged(now - known):
             log.warning("the network is not as its file says", mismatch=one.text)
         wrong = {(one.switch, one.port) for one in now}
+        for text in seen.remarks:
+            if text not in before.remarks and self._limit.take(text):
+                log.info("this may be meant", remark=text)
         # Of a switch that is not connected any more nothing is known.
         mended = (one for one in known if one.switch in seen.switches and (one.switch, one.port) not in wrong)
         for one in self._logged(mended):

@@ -82,6 +82,7 @@ ANSWERS: Mapping[type, type] = {
     parser.OFPFlowStatsRequest: wire.RulesPart,
     parser.OFPMeterConfigStatsRequest: parser.OFPMeterConfigStatsReply,
     parser.OFPPortDescStatsRequest: parser.OFPPortDescStatsReply,
+    parser.OFPQueueStatsRequest: parser.OFPQueueStatsReply,
 }
 """The requests that are made, each with what answers it."""
 UNASKED = PacketIn, parser.OFPPortStatus, parser.OFPFlowRemoved

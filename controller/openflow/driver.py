@@ -12,7 +12,7 @@ from beamer.errors import InputError, PlatformError, first_of
 from beamer.log_limit import VariedLogLimit
 from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
-from beamer.network.observed_fabric import dead_cables, mismatches
+from beamer.network.observed_fabric import dead_cables, mismatches, remarks
 from controller.event_loop.time_slices import TimeSlices
 from controller.identity.certificates import require_mutual
 from controller.limited_log import LimitedLog
@@ -43,6 +43,8 @@ MAX_LOGGED = 256  # So many peers of a kind are logged in that time: each furthe
 # A host's edge switch has so many rules for it: of 8 jobs with 128 peers each, for each peer 2 of connections and those of the
 # bands MARKED, PAIR and ACKNOWLEDGE.
 HOST_RULES = 8 * 128 * (2 + 3)
+
+QUEUE_ENTRIES = 1 << 14  # A switch of a thousand ports, with logical ones, has so many queues.
 
 log = structlog.get_logger("beamer-controller")
 
@@ -210,7 +212,8 @@ class SwitchDriver:
         assert self._lead is not None
         observation = self._survey.observation()
         found = mismatches(self._fabric, observation)
-        seen = NetworkSeen(found, dead_cables(self._fabric, found, observation.silent), frozenset(observation.ports))
+        dead, odd = dead_cables(self._fabric, found, observation.silent), remarks(self._fabric, observation)
+        seen = NetworkSeen(found, dead, frozenset(observation.ports), odd)
         if seen != self._seen:
             self._seen = seen
             self._detours.avoid(seen.dead)
@@ -370,4 +373,4 @@ class SwitchDriver:
 def _most_entries(fabric: Fabric, switch: str, static: int) -> int:
     """Return a bound on the entries of a switch's answer: twice what it may hold, as the old stays while the new is added."""
     hosts = sum(edge == switch for edge in fabric.edge_of.values())
-    return 2 * (static + hosts * HOST_RULES)
+    return max(2 * (static + hosts * HOST_RULES), QUEUE_ENTRIES)

@@ -12,6 +12,7 @@ dropped unparsed. A hello is read here alone, as os-ken does not step over an el
     multipart reply      flow entries: match of fields, instructions of actions, of which some hold a field
                          meter configurations of bands
                          descriptions of ports
+                         counts of queues
 """
 
 import struct
@@ -38,6 +39,7 @@ _FLOW_REMOVED = HEADER + 40  # So many bytes precede the match.
 _PACKET_IN = HEADER + 16  # So many bytes precede the match.
 _PACKET_IN_COOKIE = HEADER + 8
 _PORT = ofp.OFP_PORT_SIZE
+_QUEUE_STATS = ofp.OFP_QUEUE_STATS_SIZE
 _IN_PORT = 0x80000004  # the header of the match field of the port by which a packet has entered
 _OXM_HEADER = 4
 _BASIC_CLASS = 0x8000  # The fields of the standard have this class: a rule of Beamer's has no other.
@@ -270,6 +272,11 @@ def _ports(frame: bytearray, _: Container[bytes]) -> None:
         raise FrameError(f"descriptions of ports of {len(frame) - _MULTIPART} bytes, expected a multiple of {_PORT}")
 
 
+def _queues(frame: bytearray, _: Container[bytes]) -> None:
+    if (len(frame) - _MULTIPART) % _QUEUE_STATS:
+        raise FrameError(f"counts of queues of {len(frame) - _MULTIPART} bytes, expected a multiple of {_QUEUE_STATS}")
+
+
 def _match(frame: bytearray, offset: int, limit: int) -> int:
     """Check a match and return where its padding ends."""
     end = _end(frame, offset, limit, 4, "a match")
@@ -348,6 +355,7 @@ _PARTS: Mapping[int, Callable[[bytearray, Container[bytes]], None]] = {
     ofp.OFPMP_FLOW: _flow_entries,
     ofp.OFPMP_METER_CONFIG: _meter_configs,
     ofp.OFPMP_PORT_DESC: _ports,
+    ofp.OFPMP_QUEUE: _queues,
 }
 _CHECKS: Mapping[int, Callable[[bytearray, Container[bytes]], bool]] = {
     ofp.OFPT_ERROR: _error,

@@ -37,12 +37,13 @@ class NetworkSeen:
     """What switches and hosts show of the network is another than before.
 
     mismatches: from its file. dead: the cables between switches that nothing passes, around which packets are led.
-    switches: those that show their ports.
+    switches: those that show their ports. remarks: a sentence for each thing that is odd and may be meant.
     """
 
     mismatches: tuple[Mismatch, ...] = ()
     dead: frozenset[Cable] = frozenset()
     switches: frozenset[str] = frozenset()
+    remarks: tuple[str, ...] = ()
 
 
 SwitchEvent = SwitchConnected | SwitchLost | SwitchInstalled | NetworkSeen

@@ -39,6 +39,7 @@ REPEATED = 2  # For each round without an answer a host is asked so many times m
 ASKED_AT_ONCE = 16  # At a port where the expected host is not, so many others are asked for in a round.
 TAKEN = 256  # Of a port so many packets are taken in for each round: a right one hands over a few.
 QUEUE = 1  # of class 0, where a switch honours it
+QUEUES_EVERY = 3  # rounds: what somebody does to queues is known within five seconds
 BATCH = 32  # probes sent in one turn of the event loop
 
 log = structlog.get_logger("beamer-controller")
@@ -102,6 +103,7 @@ class Survey:
         self._all_ports: dict[str, dict[int, PortState]] = {}
         self._rounds = 0
         self._taken: Counter[PortKey] = Counter()  # packets that each port has handed over since the last round
+        self._unqueued: dict[str, frozenset[PortKey]] = {}  # by switch, as of `Observation`
         self._limit = LogLimit(1, 3600.0)
 
     @property
@@ -119,6 +121,7 @@ class Survey:
             silent=frozenset(port.key for port in lost if port.link.dst in self._fabric.switch),
             answers={port.key: {ip: mac for ip, (mac, _) in port.answers.items()} for port in of_connected if port.answers},
             mute=frozenset(port.key for port in lost if port.link.dst in self._fabric.host),
+            unqueued=frozenset(key for name in self._channels for key in self._unqueued.get(name, ())),
         )
 
     async def joined(self, switch: str, channel: Channel) -> None:
@@ -133,6 +136,7 @@ class Survey:
         self._channels[switch] = channel
         for port in self._of_switch[switch]:
             self._set_state(port, self._all_ports[switch].get(port.link.port))
+        await self._read_queues(switch)
         self._on_change()
         await self._settled()
 
@@ -147,6 +151,7 @@ class Survey:
         if self._channels.pop(switch, None) is None:
             return
         self._with_rules.discard(switch)
+        self._unqueued.pop(switch, None)
         del self._all_ports[switch]
         for port in self._of_switch[switch]:
             is_dead = port.lost >= LOST or port.leads_to not in (None, self._end_of(port))
@@ -202,6 +207,10 @@ class Survey:
         counted = answered & with_rules
         before = [port for port in self._ports.values() if port.lost >= LOST]
         changed = False
+        if self._rounds % QUEUES_EVERY == 0:
+            known = dict(self._unqueued)
+            await asyncio.gather(*map(self._read_queues, tuple(self._channels)))
+            changed = known != self._unqueued
         for port in probed:
             there = port.link.dst in self._fabric.host or port.link.dst in counted
             if port.link.src in counted and there and port.is_up:
@@ -212,6 +221,22 @@ class Survey:
         if changed or before != [port for port in self._ports.values() if port.lost >= LOST]:
             self._on_change()
         return sent
+
+    async def _read_queues(self, switch: str) -> None:
+        """Read which queues a switch has, where no agent makes them. Nothing is said of one that does not answer."""
+        channel = self._channels.get(switch)
+        if channel is None or self._fabric.switch[switch].agent is not None:
+            return
+        try:
+            async with asyncio.timeout(BARRIER_S):
+                read = await channel.request(wire.queues_request(channel.datapath))
+        except (ChannelError, RefusedError, TimeoutError) as error:
+            if self._limit.take((switch, "queues")):
+                log.warning("switch does not show its queues, so they are not checked", switch=switch, reason=str(error))
+            return
+        if self._channels.get(switch) is channel:
+            queued = {int(one.port_no) for one in read if one.queue_id == QUEUE}
+            self._unqueued[switch] = frozenset(port.key for port in self._of_switch[switch] if port.link.port not in queued)
 
     def _frames(self, probed: Iterable[_Port]) -> Iterator[tuple[_Port, bytes]]:
         """Yield what is sent from each port."""

@@ -143,6 +143,11 @@ def port_state(described: Any) -> PortState:
     )
 
 
+def queues_request(datapath: Any) -> Any:
+    """Return the request for the counts of all queues of all ports: a switch names those that it has."""
+    return parser.OFPQueueStatsRequest(datapath, 0, ofp.OFPP_ANY, ofp.OFPQ_ALL)
+
+
 def removed(message: Any) -> Rule | None:
     """Return the rule of ours that a removal message names, without its actions."""
     if message.cookie & COOKIE_MASK != COOKIE:

@@ -10,10 +10,17 @@ import pytest
 
 from beamer.network.fabric import Fabric, Host, Link, Switch
 from controller.openflow.reports import NetworkSeen
-from tests.netns.lab import FABRIC, NAMES, Lab, Listener
+from tests.netns import lab as lab_module
+from tests.netns.lab import NAMES, Lab, Listener
 
 pytestmark = pytest.mark.netns
 
+# Switches have agents, as those would make the queues that the lab's do not have. Links are as fast as they say.
+FABRIC = replace(
+    lab_module.FABRIC,
+    switches=tuple(replace(switch, agent=switch.name) for switch in lab_module.FABRIC.switches),
+    links=tuple(replace(link, rate_bps=10**10) for link in lab_module.FABRIC.links),
+)
 NAMED_S = 5.0
 PATIENCE_S = 30.0  # for what must come; where a time is asserted, it is measured by the packets themselves
 
@@ -75,6 +82,8 @@ WRONG: dict[str, tuple[Fabric, set[str]]] = {
         {
             "l1 port 1 leads to s1 port 1; the file says s2 port 1",
             "l1 port 2 leads to s2 port 1; the file says s1 port 1",
+            "l1 port 1 is l1-eth1; the file says l1-eth2, whose queues its agent makes",
+            "l1 port 2 is l1-eth2; the file says l1-eth1, whose queues its agent makes",
             "s1 port 1 leads to l1 port 1; the file says l1 port 2",
             "s2 port 1 leads to l1 port 2; the file says l1 port 1",
         },
@@ -107,11 +116,12 @@ WRONG: dict[str, tuple[Fabric, set[str]]] = {
             "s1 port 1 runs at 10gbit; the file says 25gbit, so that no queue forms",
         },
     ),
+    "a switch without queues and without an agent": (
+        with_switches(lambda switch: replace(switch, agent=None) if switch.name == "s1" else switch),
+        {f"s1 port {port} has no queues, and no agent makes any: no class goes before another there" for port in (1, 2)},
+    ),
     "an interface of another name": (
-        replace(
-            relinked(lambda link: replace(link, interface="eth7") if (link.src, link.dst) == ("l2", "s2") else link),
-            switches=tuple(replace(switch, agent=switch.name) for switch in FABRIC.switches),
-        ),
+        relinked(lambda link: replace(link, interface="eth7") if (link.src, link.dst) == ("l2", "s2") else link),
         {"l2 port 2 is l2-eth2; the file says eth7, whose queues its agent makes"},
     ),
 }
@@ -137,7 +147,15 @@ def test_each_thing_that_a_file_has_wrong_is_named_and_nothing_where_it_is_right
                 found = await seen(of, lambda one, expected=expected: {m.text for m in one.mismatches} >= expected)  # type: ignore[misc]
                 if what != "datapath ids swapped":
                     assert {m.text for m in found.mismatches} == expected, what
-        async with Listener(watches=True) as of:
+        slow = relinked(
+            lambda link: replace(link, rate_bps=10**9) if link.src in ("h1", "l1") and "h1" in (link.src, link.dst) else link
+        )
+        async with Listener(fabric=slow, watches=True) as of:
+            await of.install(1)
+            found = await seen(of, lambda one: bool(one.remarks))
+            assert found.remarks == ("l1 port 3 could carry 10gbit, and carries the 1gbit of the file",)
+            assert found.mismatches == ()
+        async with Listener(fabric=FABRIC, watches=True) as of:
             await of.install(1)
             await asyncio.sleep(NAMED_S)
             found = [event for event in of.events if isinstance(event, NetworkSeen)]
@@ -152,7 +170,7 @@ def test_packets_take_another_path_and_none_is_lost_on_the_way_back(lab: Lab) ->
     (cable,) = {link.interface for link in FABRIC.links if (link.src, link.dst) == ("l1", "s1")}
 
     async def scenario() -> None:
-        async with Listener(watches=True) as of:
+        async with Listener(fabric=FABRIC, watches=True) as of:
             await of.install(1)
             receiver, sender = lab.python("h1", RECEIVER), lab.python("h2", SENDER, left.ip)
             with receiver, sender:
@@ -188,7 +206,7 @@ def test_packets_take_another_path_and_none_is_lost_on_the_way_back(lab: Lab) ->
 
 def test_a_cable_that_has_light_and_carries_nothing_is_found(lab: Lab) -> None:
     async def scenario() -> None:
-        async with Listener(watches=True) as of:
+        async with Listener(fabric=FABRIC, watches=True) as of:
             await of.install(1)
             await asyncio.sleep(2.0)
             lab.run("ovs-ofctl", "-O", "OpenFlow13", "mod-port", "s1", "1", "no-receive")
@@ -205,13 +223,13 @@ def test_a_controller_that_starts_leads_no_packet_over_a_cable_without_light(lab
     (cable,) = {link.interface for link in FABRIC.links if (link.src, link.dst) == ("l1", "s1")}
 
     async def scenario() -> None:
-        async with Listener(watches=True) as of:
+        async with Listener(fabric=FABRIC, watches=True) as of:
             await of.install(1)
             lab.run("ip", "link", "set", cable, "down")
             await seen(of, lambda one: len(one.mismatches) == 2)
             await asyncio.sleep(1.0)
         before = {name: lab.flows(name) for name in NAMES}
-        async with Listener(watches=True) as of:
+        async with Listener(fabric=FABRIC, watches=True) as of:
             reports = await of.install(1)
         assert {name: report.changes for name, report in reports.items()} == dict.fromkeys(NAMES, 0)
         assert {name: lab.flows(name) for name in NAMES} == before

@@ -139,6 +139,7 @@ READ: Mapping[str, bytes] = {
     "packet in without a port": packet_in(match(IPV4), b""),
     "port status": port_status(port(3, "l1-eth3")),
     "ports": multipart(ofp.OFPMP_PORT_DESC, port(1, "l1-eth1"), port(0xFFFFFFFE, "l1")),
+    "queues": multipart(ofp.OFPMP_QUEUE, struct.pack("!IIQQQII", 3, 1, 0, 0, 0, 0, 0), bytes(40)),
     "meters": multipart(ofp.OFPMP_METER_CONFIG, meter(0xB001, band()), meter(7), meter(9, band(ofp.OFPMBT_DSCP_REMARK))),
 }
 """A frame of each type that Beamer reads."""

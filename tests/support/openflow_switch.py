@@ -149,7 +149,8 @@ class FakeSwitch:
     answering: while clear, nothing but the handshake is read. refuse: whether a flow modification is answered by an
     error. mods: every flow modification since it connected, as (command, key). has_meters: or answers by errors what
     concerns them. meters: their messages by id. meter_mods: as (command, id). distort: what becomes of a frame it sends.
-    term: the latest leader's, 0 before the first. ports: their descriptions, as on the wire.
+    term: the latest leader's, 0 before the first. ports: their descriptions, as on the wire. queues: by port and number; None:
+    the switch does not show them.
     """
 
     dpid: int
@@ -164,6 +165,7 @@ class FakeSwitch:
     distort: Callable[[bytes], bytes] = field(default=lambda frame: frame)
     term: int = 0
     ports: tuple[bytes, ...] = ()
+    queues: tuple[tuple[int, int], ...] | None = None
 
     def __post_init__(self) -> None:
         self.answering.set()
@@ -223,6 +225,8 @@ class FakeSwitch:
                 self._answer_meters_request(xid, frame)
             case ofp.OFPT_MULTIPART_REQUEST if struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_PORT_DESC:
                 self.say(ofp.OFPT_MULTIPART_REPLY, struct.pack("!HHxxxx", ofp.OFPMP_PORT_DESC, 0) + b"".join(self.ports), xid)
+            case ofp.OFPT_MULTIPART_REQUEST if struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_QUEUE:
+                self._answer_queues_request(xid, frame)
             case ofp.OFPT_MULTIPART_REQUEST:
                 self._answer_stats_request(xid)
             case ofp.OFPT_METER_MOD:
@@ -276,6 +280,14 @@ class FakeSwitch:
             struct.pack("!HHI", 8 + len(mod.bands), mod.flags, number) + mod.bands for number, mod in self.meters.items()
         )
         self._write(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack("!HHxxxx", ofp.OFPMP_METER_CONFIG, 0) + configs)
+
+    def _answer_queues_request(self, xid: int, frame: bytes) -> None:
+        if self.queues is None:
+            code = struct.pack("!HH", ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_MULTIPART)
+            self._write(ofp.OFPT_ERROR, xid, code + frame[:64])
+            return
+        counts = b"".join(struct.pack("!IIQQQII", port, queue, 0, 0, 0, 0, 0) for port, queue in self.queues)
+        self._write(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack("!HHxxxx", ofp.OFPMP_QUEUE, 0) + counts)
 
     def _answer_stats_request(self, xid: int) -> None:
         """Answer in two parts, as a switch with many rules does."""

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from beamer.network.fabric import Fabric
-from beamer.network.observed_fabric import Mismatch, Observation, PortState, cut_off, dead_cables, mismatches
+from beamer.network.observed_fabric import Mismatch, Observation, PortState, cut_off, dead_cables, mismatches, remarks
 from beamer.testing.fabrics import star, two_spines
+from beamer.units import rate_text
 from topologies import fat_tree
 
 FABRIC = two_spines(1)
@@ -128,3 +129,26 @@ def test_hosts_are_cut_off_from_the_largest_part() -> None:
     edge = tree.edge_of["h1"]
     cables = {(a.src, a.dst) for a, _ in tree.cables if edge in (a.src, a.dst) and {a.src, a.dst} <= tree.switch.keys()}
     assert cut_off(tree, frozenset(cables)) == tuple(host for host, at in tree.edge_of.items() if at == edge)
+
+
+def test_a_port_without_queues_and_agent_is_named() -> None:
+    seen = replace(RIGHT, unqueued=frozenset({("l1", 1)}))
+    assert [(one.kind, one.switch, one.port) for one in mismatches(FABRIC, seen)] == [("no queues", "l1", 1)]
+    assert dead_cables(FABRIC, mismatches(FABRIC, seen)) == frozenset(), "packets pass it"
+
+
+def test_links_much_faster_than_their_file_says_are_remarked_on_and_no_mismatch() -> None:
+    rate = FABRIC.links[0].rate_bps
+    twice = port("l1", 1, PortState("l1-eth1", True, 2 * rate))
+    assert remarks(FABRIC, twice) == (
+        f"l1 port 1 could carry {rate_text(2 * rate)}, and carries the {rate_text(rate)} of the file",
+    )
+    assert mismatches(FABRIC, twice) == ()
+    for other in (PortState("l1-eth1", True, 2 * rate - 1), PortState("l1-eth1", False, 9 * rate), PortState("l1-eth1", True)):
+        assert remarks(FABRIC, port("l1", 1, other)) == ()
+    every = replace(
+        RIGHT, ports={name: {n: replace(one, bps=10 * rate) for n, one in of.items()} for name, of in RIGHT.ports.items()}
+    )
+    (text,) = remarks(FABRIC, every)
+    assert text.count(" port ") == 3, text
+    assert "more ports: each could carry" in text

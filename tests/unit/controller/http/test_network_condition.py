@@ -27,7 +27,8 @@ from tests.support.served_controller import Served, SwitchesInMemory, made_runti
 FABRIC = two_spines(1)
 ALL = frozenset(FABRIC.switch)
 TEXT = "l1 port 1 leads to s2 port 1; the file says s1 port 1"
-WRONG = NetworkSeen((Mismatch("wrong cable", "l1", 1, TEXT),), frozenset({("l1", "s1")}), ALL)
+ODD = "l1 port 1 could carry 10gbit, and carries the 1gbit of the file"
+WRONG = NetworkSeen((Mismatch("wrong cable", "l1", 1, TEXT),), frozenset({("l1", "s1")}), ALL, (ODD,))
 
 
 def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None:
@@ -38,13 +39,14 @@ def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None
         await runtime.start()
         async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime)), base_url="http://beamer") as client:
             health = (await client.get("/v1/health")).json()
-            nothing = {"mismatches": [], "dead_cables": [], "cut_off": [], "unseen": sorted(ALL)}
+            nothing = {"mismatches": [], "remarks": [], "dead_cables": [], "cut_off": [], "unseen": sorted(ALL)}
             assert (health["installed_everywhere"], health["network"]) == (True, nothing)
             switches.see(WRONG)
             health = (await client.get("/v1/health")).json()
             assert not health["installed_everywhere"]
             assert not (await client.get("/v1/plan")).json()["installed_everywhere"]
-            assert health["network"] == {"mismatches": [TEXT], "dead_cables": [["l1", "s1"]], "cut_off": [], "unseen": []}
+            found = {"mismatches": [TEXT], "remarks": [ODD], "dead_cables": [["l1", "s1"]], "cut_off": [], "unseen": []}
+            assert health["network"] == found
             metrics = (await client.get("/metrics")).text
             assert 'beamer_network_mismatches{kind="wrong cable"} 1.0' in metrics
             assert 'beamer_network_mismatches{kind="no link"} 0.0' in metrics
@@ -52,7 +54,7 @@ def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None
             switches.see(NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), ALL))
             assert (await client.get("/v1/health")).json()["network"]["cut_off"] in (["h1"], ["h2"])
             assert "beamer_hosts_cut_off 1.0" in (await client.get("/metrics")).text
-            switches.see(NetworkSeen())
+            switches.see(NetworkSeen(remarks=(ODD,)))
             assert (await client.get("/v1/health")).json()["installed_everywhere"]
         await runtime.stop()
 

@@ -12,6 +12,7 @@ from tests.unit.controller.openflow.test_driver import Bench, bench, job
 from tests.unit.controller.openflow.test_limits import RawPeer
 
 NEVER_S = 1000.0  # until the next one may be served
+CONNECTED_S = 5.0  # Some peers connect and answer within this time, also where others have the processors.
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +72,7 @@ def test_what_ends_while_it_waits_is_waited_for_no_longer() -> None:
 
 def test_of_those_that_wait_the_newest_is_served_first() -> None:
     async def scenario() -> None:
-        async with bench(serve_again_s=1.0) as b:
+        async with bench(serve_again_s=CONNECTED_S) as b:
             b.driver.install(1, [job(2)])
             await come_and_go(b, 1)
             await b.until(lambda: SwitchLost("s1") in b.events)
@@ -114,7 +115,7 @@ def test_those_that_wait_have_a_bound_and_one_that_answers_stays(monkeypatch: py
     monkeypatch.setattr(contention, "MAX_CONTENDING", 4)
 
     async def scenario() -> None:
-        async with bench(serve_again_s=1.0) as b:
+        async with bench(serve_again_s=CONNECTED_S) as b:
             b.driver.install(1, [job(2)])
             await come_and_go(b, 1)
             await b.until(lambda: SwitchLost("s1") in b.events)

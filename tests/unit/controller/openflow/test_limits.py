@@ -129,6 +129,7 @@ def test_an_answer_that_cannot_be_ends_that_connection_alone(
     answer: Callable[[int], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "HOST_RULES", 100)
+    monkeypatch.setattr(driver, "QUEUE_ENTRIES", 100)
 
     async def scenario() -> None:
         async with bench(two_spines()) as b:

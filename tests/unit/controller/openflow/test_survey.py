@@ -21,7 +21,7 @@ from controller.openflow.channel import ChannelError, RefusedError
 from controller.openflow.frames import PacketIn
 from controller.openflow.probes import host_answer, host_probe
 from controller.openflow.rules import PROBE_MAC
-from controller.openflow.survey import LOST, Survey
+from controller.openflow.survey import LOST, QUEUES_EVERY, Survey
 
 FABRIC = two_spines(1)
 DATAPATH = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
@@ -90,6 +90,8 @@ class Link:
     answers: bool = True
     refuses: bool = False
     hangs: bool = False
+    queued: tuple[int, ...] = (1, 2, 3)
+    shows_queues: bool = True
     datapath: Any = DATAPATH
 
     def send(self, *messages: Any) -> None:
@@ -105,6 +107,10 @@ class Link:
             raise ChannelError("silent")
         if self.refuses:
             raise RefusedError("no")
+        if isinstance(message, parser.OFPQueueStatsRequest):
+            if not self.shows_queues:
+                raise RefusedError("no")
+            return [parser.OFPQueueStats(port, queue, 0, 0, 0, 0, 0) for port in self.queued for queue in (0, 1)]
         return [described(number) for number in self.ports] if isinstance(message, parser.OFPPortDescStatsRequest) else [None]
 
 
@@ -469,5 +475,45 @@ def test_rounds_go_on_until_they_are_cancelled(monkeypatch: pytest.MonkeyPatch) 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    run(scenario)
+
+
+NO_QUEUES = "l1 port 3 has no queues, and no agent makes any: no class goes before another there"
+
+
+def test_a_port_without_queues_is_named_within_some_rounds_until_it_has_some() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        site.links["l1"].queued = (1, 2)
+        await site.rounds(QUEUES_EVERY)
+        assert site.texts() == [NO_QUEUES]
+        changes = site.wires.changes
+        await site.rounds(2 * QUEUES_EVERY)
+        assert (site.texts(), site.wires.changes) == ([NO_QUEUES], changes)
+        site.survey.left("l1")
+        assert site.texts() == []
+        await site.join("l1")
+        assert site.texts() == [], "it has queues by now"
+        site.links["l1"].queued = (1, 2)
+        await site.rounds(QUEUES_EVERY)
+        site.links["l1"].queued = (1, 2, 3)
+        await site.rounds(QUEUES_EVERY)
+        assert site.texts() == []
+
+    run(scenario)
+
+
+def test_of_queues_that_a_switch_does_not_show_nothing_is_said_but_once_that_it_does_not() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        site.links["l1"].shows_queues = False
+        with capture_logs() as logs:
+            await site.rounds(4 * QUEUES_EVERY)
+        assert site.texts() == []
+        assert [(entry["switch"], entry["event"]) for entry in logs] == [
+            ("l1", "switch does not show its queues, so they are not checked")
+        ]
 
     run(scenario)
