@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from beamer.network.codepoints import PROFILES
+from beamer.network.codepoints import FOREIGN_PROFILE, PROFILES
 from beamer.network.switch_config import SWITCH_VENDORS, switch_config
 
 
@@ -12,7 +12,7 @@ def switch_config_command(
     vendor: Annotated[str, typer.Option(help=f"What runs on the switch: {', '.join(SWITCH_VENDORS)}.")],
     codepoints: Annotated[
         str, typer.Option(help=f"The profile that beamer-controller is given: {', '.join(PROFILES)}.")
-    ] = "local",
+    ] = FOREIGN_PROFILE,
     ports: Annotated[
         str | None,
         typer.Option(help="The switch's ports in its own words, where they are named.  [default: an example of the maker's]"),

@@ -56,6 +56,10 @@ PROFILES: Mapping[str, Codepoints] = MappingProxyType(
     {"local": LOCAL, "precedence": PRECEDENCE, "precedence-roce": PRECEDENCE_ROCE}
 )
 """The profiles by name. `precedence-roce` leaves precedence 3 to RoCEv2, whose packets mostly have DSCP 24 or 26."""
+DEFAULT_PROFILE = "local"
+"""The profile of switches that are told by OpenFlow, or by their agents, which codepoint has which queue."""
+FOREIGN_PROFILE = "precedence"
+"""The profile of switches that nobody tells: many of them rank by precedence."""
 
 ANY_PROFILES = frozenset(dscp for profile in PROFILES.values() for dscp in profile.all)
 """The codepoints of any profile: of a network that had another one before, some packets may still have these."""

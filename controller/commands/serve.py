@@ -15,7 +15,7 @@ from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.joint.parts import LIVE, check_live
 from beamer.joint.wrapping import network_aware
 from beamer.network.allocation import Classes, check_pair
-from beamer.network.codepoints import PROFILES
+from beamer.network.codepoints import DEFAULT_PROFILE, FOREIGN_PROFILE, PROFILES
 from beamer.network.fabric_file import read_fabric
 from beamer.network.plan import check_queues
 from beamer.network.plan_modes import DEFAULT_MODE, PLAN_MODES, plan_mode
@@ -40,8 +40,12 @@ def serve(
         int | None, typer.Option(help="Managed classes per port.  [default: as many as have a codepoint, 8 at most]")
     ] = None,
     codepoints: Annotated[
-        str, typer.Option(help=f"By which DSCPs hosts and switches tell classes apart: {', '.join(PROFILES)}.")
-    ] = "local",
+        str,
+        typer.Option(
+            help=f"By which DSCPs hosts and switches tell classes apart: {', '.join(PROFILES)}.  "
+            f"[default: {DEFAULT_PROFILE}; with --openflow none: {FOREIGN_PROFILE}]"
+        ),
+    ] = "",
     mode: Annotated[str, typer.Option(help=f"How the order is kept: {', '.join(PLAN_MODES)}.")] = DEFAULT_MODE,
     http: Annotated[str, typer.Option(help="Address of the HTTP API and of the agents' WebSocket.")] = f"127.0.0.1:{HTTP_PORT}",
     openflow: Annotated[
@@ -86,6 +90,7 @@ def serve(
     network = read_fabric(fabric)
     chosen = network_policy(policy)
     carried_out = plan_mode(mode)
+    codepoints = codepoints or (FOREIGN_PROFILE if openflow == NO_OPENFLOW else DEFAULT_PROFILE)
     if codepoints not in PROFILES:
         raise InputError("--codepoints", codepoints, nearest(codepoints, PROFILES))
     profile = PROFILES[codepoints]
