@@ -34,7 +34,7 @@ from tests.support import plain_http
 from tests.support.served_controller import Served, served
 from topologies.single import build
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 NODES = (Node("h1", 1), Node("h2", 1))
 PAIR = Request(iterations=100, gpus=2, traffic=Profile(1_000_000, compute_s=0.1))
 

@@ -40,7 +40,7 @@ class Bench:
     """A driver and the switches that connect to it. patience_s: for what a test waits for."""
 
     def __init__(self, fabric: Fabric, serve_again_s: float = 0.01) -> None:
-        self.patience_s = 10.0
+        self.patience_s = 30.0
         self.events: list[SwitchEvent] = []
         self.driver = leading_driver(fabric, self.events.append, serve_again_s=serve_again_s)
         self.connections: list[asyncio.Task[None]] = []
@@ -68,7 +68,7 @@ async def bench(fabric: Fabric = FABRIC, serve_again_s: float = 0.01) -> AsyncIt
     try:
         yield made
     finally:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(made.patience_s):
             await made.driver.stop()
             await asyncio.gather(*made.connections)
 
@@ -240,7 +240,7 @@ def test_a_stranger_and_another_version_are_turned_away(capsys: pytest.CaptureFi
             b.driver.install(1, [])
             b.connect(FakeSwitch(dpid=0xBAD))
             b.connect(FakeSwitch(dpid=1, version=1))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(b.patience_s):
                 await asyncio.gather(*b.connections)
             assert b.events == []
 

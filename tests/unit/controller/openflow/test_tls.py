@@ -58,7 +58,7 @@ async def secured(keys: Keys) -> AsyncIterator[Bench]:
     try:
         yield made
     finally:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(made.patience_s):
             await made.driver.stop()
             await asyncio.gather(*made.connections, return_exceptions=True)
 

@@ -37,7 +37,7 @@ from beamer.errors import InputError
 from beamer.log_limit import DIFFERENCES_AGAIN_S, MAX_DIFFERENCES, VariedLogLimit
 from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION, Since
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
