@@ -25,13 +25,13 @@ START = "start it: beamer-hostagent --name NAME --controller wss://HOST:8657 (do
 class AgentSocket:
     """What listens at an agent's socket.
 
-    failure, mend: why no agent answers, and what to do; empty where one does. pid: the agent's, as this process sees it; 0:
+    failure, fix: why no agent answers, and what to do; empty where one does. pid: the agent's, as this process sees it; 0:
     hidden. pid_namespace, network_namespace: the agent's, by inode number; 0: may not be read.
     """
 
     path: str
     failure: str = ""
-    mend: str = ""
+    fix: str = ""
     pid: int = 0
     pid_namespace: int = 0
     network_namespace: int = 0
@@ -61,13 +61,13 @@ def read_agent(path: str, named_by: str = AGENT_VARIABLE) -> AgentSocket:
             sock.sendall(_ASKED)
             answer = json.loads(sock.recv(_MAX_BYTES))
     except FileNotFoundError:
-        mend = f"{START}; or {elsewhere}; in a container, mount its directory"
-        return AgentSocket(path, "there is no such socket", mend)
+        fix = f"{START}; or {elsewhere}; in a container, mount its directory"
+        return AgentSocket(path, "there is no such socket", fix)
     except ConnectionRefusedError:
         return AgentSocket(path, "no agent listens there any more", START)
     except PermissionError as error:
-        mend = f"let this user into {Path(path).parent}: chmod o+x"
-        return AgentSocket(path, f"this user may not connect ({error.strerror})", mend)
+        fix = f"let this user into {Path(path).parent}: chmod o+x"
+        return AgentSocket(path, f"this user may not connect ({error.strerror})", fix)
     except TimeoutError:
         return AgentSocket(path, f"it does not answer within {_PATIENCE_S:g} s", "see the agent's log, and start it again")
     except (OSError, ValueError) as error:
@@ -82,7 +82,7 @@ def read_agent(path: str, named_by: str = AGENT_VARIABLE) -> AgentSocket:
 def judge_agent(agent: AgentSocket) -> Iterator[Finding]:
     """Yield whether an agent answers."""
     if agent.failure:
-        yield fault(f"{agent.path}: {agent.failure}", agent.mend)
+        yield fault(f"{agent.path}: {agent.failure}", agent.fix)
     else:
         yield ok(f"an agent answers at {agent.path}" + (f", process {agent.pid}" if agent.pid else ""))
 
@@ -101,8 +101,8 @@ def judge_pid_namespace(agent: AgentSocket, own: Namespaces) -> Iterator[Finding
     elif agent.pid_namespace == own.pid:
         yield ok("the agent is in this process namespace")
     else:
-        mend = "start the agent in the process namespace of the machine, as without a container or with --pid=host"
-        yield fault("the agent is in another process namespace, below this one, and sees no process of this one", mend)
+        fix = "start the agent in the process namespace of the machine, as without a container or with --pid=host"
+        yield fault("the agent is in another process namespace, below this one, and sees no process of this one", fix)
 
 
 def judge_network_namespace(agent: AgentSocket, own: Namespaces, is_host_here: bool) -> Iterator[Finding]:
@@ -113,8 +113,8 @@ def judge_network_namespace(agent: AgentSocket, own: Namespaces, is_host_here: b
         if agent.network_namespace == own.network:
             yield ok("sockets opened here are in the agent's network namespace")
         else:
-            mend = "use the machine's network (--network=host for a container), or run an agent in this network namespace"
-            yield fault("the agent is in another network namespace, and marks no socket that is opened here", mend)
+            fix = "use the machine's network (--network=host for a container), or run an agent in this network namespace"
+            yield fault("the agent is in another network namespace, and marks no socket that is opened here", fix)
     elif is_host_here:
         yield ok("an address of a host of the network is in this network namespace")
     else:

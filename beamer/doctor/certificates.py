@@ -73,7 +73,7 @@ def judge_certificates(files: Iterable[CertificateFile], now: datetime) -> Itera
     """Yield, for each file, whether its certificates can be read and are valid now, and for how long."""
     for file in files:
         named = f"{file.path} ({file.option})"
-        mend = RENEW_AUTHORITY if file.signs else RENEW
+        fix = RENEW_AUTHORITY if file.signs else RENEW
         if file.refused:
             yield fault(f"{named}: {file.refused}", f"give {file.option} a file of certificates that this user can read")
             continue
@@ -82,9 +82,9 @@ def judge_certificates(files: Iterable[CertificateFile], now: datetime) -> Itera
         if begins > now:
             yield fault(f"{named} is valid only from {begins:%Y-%m-%d %H:%M} UTC", "set this machine's clock")
         elif ends <= now:
-            yield fault(f"{named} has expired on {ends:%Y-%m-%d %H:%M} UTC", mend)
+            yield fault(f"{named} has expired on {ends:%Y-%m-%d %H:%M} UTC", fix)
         elif ends - now < SOON:
-            yield warning(f"{named} expires on {ends:%Y-%m-%d %H:%M} UTC", mend)
+            yield warning(f"{named} expires on {ends:%Y-%m-%d %H:%M} UTC", fix)
         else:
             yield ok(f"{named} is valid until {ends:%Y-%m-%d}")
 

@@ -43,7 +43,7 @@ class Reply:
     """What came back for a request to one controller.
 
     status: of HTTP, 0 where nothing answered. body: as JSON, None for what is none. at_s, took_s: when it was asked, Unix time,
-    and for how long. date_s: the controller's clock. failure, mend: why nothing answered, and what to do.
+    and for how long. date_s: the controller's clock. failure, fix: why nothing answered, and what to do.
     """
 
     url: str
@@ -53,7 +53,7 @@ class Reply:
     took_s: float = 0.0
     date_s: float | None = None
     failure: str = ""
-    mend: str = ""
+    fix: str = ""
 
     @property
     def is_controllers(self) -> bool:
@@ -130,8 +130,8 @@ def ask(url: str, path: str, headers: tuple[tuple[str, str], ...], context: ssl.
             answer = connection.getresponse()
             content = answer.read(_MAX_BYTES)
         except (OSError, http.client.HTTPException) as error:
-            failure, mend = explain(error, secure, f"{host}:{port}")
-            return Reply(url, at_s=at_s, failure=failure, mend=mend)
+            failure, fix = explain(error, secure, f"{host}:{port}")
+            return Reply(url, at_s=at_s, failure=failure, fix=fix)
         finally:
             end.cancel()
     took_s = time.monotonic() - began_s
@@ -139,13 +139,13 @@ def ask(url: str, path: str, headers: tuple[tuple[str, str], ...], context: ssl.
 
 
 def explain(error: Exception, secure: bool, at: str) -> tuple[str, str]:
-    """Return what a request failed of, in words, and its mend."""
+    """Return what a request failed of, in words, and its fix."""
     match error:
         case ssl.SSLCertVerificationError() if "expired" in error.verify_message:
             return "the controller's certificate has expired", RENEW.replace("copy the new files here", "copy them to it")
         case ssl.SSLCertVerificationError():
-            mend = f"name its authority with --ca or {CA_VARIABLE}, and the controller as its certificate does"
-            return f"the controller's certificate is refused: {error.verify_message}", mend
+            fix = f"name its authority with --ca or {CA_VARIABLE}, and the controller as its certificate does"
+            return f"the controller's certificate is refused: {error.verify_message}", fix
         case ssl.SSLError() if error.reason == "WRONG_VERSION_NUMBER":
             return "it does not speak TLS", "give it an http:// URL, or the controller its certificate"
         case ssl.SSLError():
@@ -172,7 +172,7 @@ def judge_reach(contact: Contact) -> Iterator[Finding]:
     is_led = not isinstance(contact.leader, Unseen)
     for one in contact.replies:
         if one.failure:
-            yield (warning if is_led else fault)(f"{one.url}: {one.failure}", one.mend)
+            yield (warning if is_led else fault)(f"{one.url}: {one.failure}", one.fix)
         elif one.leads:
             yield ok(f"{one.url} leads, {_connected(one.body)}")
         elif one.is_controllers:
@@ -193,11 +193,11 @@ def judge_clock(contact: Contact) -> Iterator[Finding]:
         # A date is cut to whole seconds, and was taken somewhere between question and answer.
         ahead_s = one.at_s + one.took_s / 2 - (one.date_s + 0.5)
         off = f"this machine's clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} that of {one.url}"
-        mend = "synchronise both by one source, such as chronyd; until then: chronyc makestep"
+        fix = "synchronise both by one source, such as chronyd; until then: chronyc makestep"
         if abs(ahead_s) > CLOCK_FAULT_S:
-            yield fault(off, mend)
+            yield fault(off, fix)
         elif abs(ahead_s) > CLOCK_WARNING_S:
-            yield warning(off, mend)
+            yield warning(off, fix)
         else:
             yield ok(f"as that of {one.url}, to {CLOCK_WARNING_S:g} s")
 

@@ -28,11 +28,11 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found, and for a warning or a fault the mend: a command or a sentence."""
+    """What was found, and for a warning or a fault the fix: a command or a sentence."""
 
     verdict: CheckVerdict
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 Check = Callable[[Facts], Iterable[Finding]]
@@ -55,14 +55,14 @@ def ok(found: str) -> Finding:
     return Finding(CheckVerdict.OK, found)
 
 
-def warning(found: str, mend: str) -> Finding:
-    """Return what impairs Beamer, and its mend."""
-    return Finding(CheckVerdict.WARNING, found, mend)
+def warning(found: str, fix: str) -> Finding:
+    """Return what impairs Beamer, and its fix."""
+    return Finding(CheckVerdict.WARNING, found, fix)
 
 
-def fault(found: str, mend: str) -> Finding:
-    """Return what keeps Beamer from working, and its mend."""
-    return Finding(CheckVerdict.FAULT, found, mend)
+def fault(found: str, fix: str) -> Finding:
+    """Return what keeps Beamer from working, and its fix."""
+    return Finding(CheckVerdict.FAULT, found, fix)
 
 
 def not_checked(reason: str) -> Finding:

@@ -27,17 +27,17 @@ def report(role: str, found: Found, as_json: bool) -> None:
 
 def document(role: str, found: Found) -> dict[str, object]:
     """Return the findings as JSON has them."""
-    checks = [{"check": name, "verdict": one.verdict, "found": one.found, "mend": one.mend or None} for name, one in found]
+    checks = [{"check": name, "verdict": one.verdict, "found": one.found, "fix": one.fix or None} for name, one in found]
     counts = {verdict.name.lower(): sum(one.verdict is verdict for _, one in found) for verdict in CheckVerdict}
     return {"role": role, "counts": counts, "checks": checks}
 
 
 def lines(found: Found) -> Iterator[str]:
-    """Yield a line for each finding, its mend beneath."""
+    """Yield a line for each finding, its fix beneath."""
     for name, one in found:
         yield f"{one.verdict:{_WIDTH}}  {name}: {_shown(one.found)}"
-        if one.mend:
-            yield f"{'':{_WIDTH}}  mend: {_shown(one.mend)}"
+        if one.fix:
+            yield f"{'':{_WIDTH}}  fix: {_shown(one.fix)}"
 
 
 def exit_code(found: Found) -> int:

@@ -112,23 +112,23 @@ def token_claims(headers: tuple[tuple[str, str], ...]) -> Mapping[str, Any] | No
 def judge_token(facts: TrainerFacts) -> Iterator[Finding]:
     """Yield whether the controller takes the token for a study, and how long it lasts."""
     answer, claims = seen(facts.hosts), facts.claims or {}
-    mend = f"{_NEW_TOKEN} {TOKEN_FILE_VARIABLE}"
+    fix = f"{_NEW_TOKEN} {TOKEN_FILE_VARIABLE}"
     expires = _expiry(claims)
     if answer.failure:
         yield not_checked(f"the controller has not answered ({answer.failure})")
     elif answer.status == _UNAUTHORIZED and not facts.contact.headers:
         where = f"name its file in {TOKEN_FILE_VARIABLE}, or give it in {TOKEN_VARIABLE}"
-        yield fault("the controller asks for a token, and there is none", f"{where}; {mend}")
+        yield fault("the controller asks for a token, and there is none", f"{where}; {fix}")
     elif answer.status in (_UNAUTHORIZED, _FORBIDDEN):
-        yield fault(f"the controller refuses the token: {error_of(answer)}", mend)
+        yield fault(f"the controller refuses the token: {error_of(answer)}", fix)
     elif answer.status != _OK:
         yield not_checked(f"the controller answers: {error_of(answer)}")
     elif not facts.contact.headers:
         yield ok("the controller asks for none")
     elif claims.get("role") == "reader":
-        yield fault("the token is a reader's, which reports nothing", mend)
+        yield fault("the token is a reader's, which reports nothing", fix)
     elif expires is not None and expires.timestamp() - facts.now < _SOON_S:
-        yield warning(f"the token expires at {expires:%Y-%m-%d %H:%M} UTC", mend)
+        yield warning(f"the token expires at {expires:%Y-%m-%d %H:%M} UTC", fix)
     else:
         yield ok("the controller takes the token" + ("" if expires is None else f", until {expires:%Y-%m-%d}"))
 

@@ -69,8 +69,8 @@ def judge_addresses(addresses: Iterable[AddressFacts]) -> Iterator[Finding]:
             end = f"end it (kill {one.holder.pid})" if one.holder else f"find it as root: ss -ltnp 'sport = :{_port(one)}'"
             yield fault(f"{named}: {who} listens there", f"{end}, or give another address with {one.option}")
         elif one.problem == errno.EADDRNOTAVAIL:
-            mend = f"give {one.option} one that `ip address` shows, or add it: ip address add ADDRESS/PREFIX dev INTERFACE"
-            yield fault(f"{named} is no address of this machine", mend)
+            fix = f"give {one.option} one that `ip address` shows, or add it: ip address add ADDRESS/PREFIX dev INTERFACE"
+            yield fault(f"{named} is no address of this machine", fix)
         else:
             yield fault(f"{named}: {os.strerror(one.problem)}", f"give another address with {one.option}")
 

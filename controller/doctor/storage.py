@@ -86,15 +86,15 @@ def judge_journal(journal: JournalFacts) -> Iterator[Finding]:
 
 def judge_kernels(kernels: KernelCache) -> Iterator[Finding]:
     """Yield whether compiled kernels are kept, so that a controller starts at once."""
-    mend = (
+    fix = (
         f"set {_CACHE_VARIABLE} to a directory that the controller's user may write, as deploy/beamer-controller.service does"
     )
     if kernels.problem:
-        yield fault(f"user {kernels.user} can keep no compiled kernels ({kernels.problem})", mend)
+        yield fault(f"user {kernels.user} can keep no compiled kernels ({kernels.problem})", fix)
     elif kernels.compiled:
         yield ok(f"{kernels.compiled} compiled kernels are in {kernels.path}")
     elif not kernels.is_writable:
-        yield fault(f"no compiled kernels are in {kernels.path}, and user {kernels.user} may not write there", mend)
+        yield fault(f"no compiled kernels are in {kernels.path}, and user {kernels.user} may not write there", fix)
     else:
         found = (
             f"no kernels of these sources are compiled in {kernels.path}: the first start of user {kernels.user} takes a minute"
@@ -104,8 +104,8 @@ def judge_kernels(kernels: KernelCache) -> Iterator[Finding]:
 
 def _judge_opened(journal: JournalFacts) -> Finding:
     if journal.unwritable is not None:
-        mend = f"install -d -o beamer {journal.unwritable}" if not journal.exists else f"chown beamer {journal.unwritable}"
-        return fault(f"{journal.url}: {journal.unwritable} cannot be written", mend)
+        fix = f"install -d -o beamer {journal.unwritable}" if not journal.exists else f"chown beamer {journal.unwritable}"
+        return fault(f"{journal.url}: {journal.unwritable} cannot be written", fix)
     if not journal.exists:
         return ok(f"{journal.url} is not there yet; the controller will make it")
     return ok(f"{journal.url} can be opened")

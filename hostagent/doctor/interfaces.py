@@ -58,13 +58,13 @@ def judge_roots(found: Iterable[InterfaceFacts]) -> Iterator[Finding]:
     """Yield whether the agent can make its queues at each interface."""
     for one in found:
         if not one.root:
-            mend = "name it as `ip link` shows it, in the network's file as well, or run this command in its network namespace"
-            yield fault(f"there is no interface {one.name} in this network namespace", mend)
+            fix = "name it as `ip link` shows it, in the network's file as well, or run this command in its network namespace"
+            yield fault(f"there is no interface {one.name} in this network namespace", fix)
         elif one.root in (DEFAULT, AGENTS):
             yield ok(f"{one.name} has {one.root}")
         else:
-            mend = f"tc qdisc del dev {one.name} root, and keep what has made it from making it again"
-            yield fault(f"{one.name} has a root queueing discipline of another program ({one.root})", mend)
+            fix = f"tc qdisc del dev {one.name} root, and keep what has made it from making it again"
+            yield fault(f"{one.name} has a root queueing discipline of another program ({one.root})", fix)
 
 
 def judge_host_offloads(found: Iterable[InterfaceFacts]) -> Iterator[Finding]:
@@ -91,11 +91,11 @@ def judge_port_offloads(found: Iterable[InterfaceFacts]) -> Iterator[Finding]:
 def judge_lengths(found: Iterable[InterfaceFacts]) -> Iterator[Finding]:
     """Yield whether queues can hold packets: their length is that of the interface."""
     for one in (one for one in found if one.root):
-        mend = f"ip link set {one.name} txqueuelen 1000, then start the agent again"
+        fix = f"ip link set {one.name} txqueuelen 1000, then start the agent again"
         if not one.tx_queue:
-            yield fault(f"{one.name} has a txqueuelen of 0: each queue holds a single packet", mend)
+            yield fault(f"{one.name} has a txqueuelen of 0: each queue holds a single packet", fix)
         elif one.tx_queue < LEAST_TX_QUEUE:
-            yield warning(f"{one.name} has a txqueuelen of {one.tx_queue}: queues drop packets early", mend)
+            yield warning(f"{one.name} has a txqueuelen of {one.tx_queue}: queues drop packets early", fix)
         else:
             yield ok(f"{one.name} has queues of {one.tx_queue} packets")
 

@@ -17,7 +17,7 @@ from hostagent.link.tls import connection_failure
 
 _PATIENCE_S = 5.0
 _CLOSE_S = 1.0
-_MENDS = {
+_FIXES = {
     "its certificate is refused": "give --ca the authority of the controller's certificate",
     "certificate": "give --cert and --key of this agent, as beamer certs has made them",
     "expected one of": "give --name as the network's file has it, or add the agent there and restart the controller",
@@ -66,5 +66,5 @@ def judge_joining(joining: Joining) -> Iterator[Finding]:
     if not joining.refused:
         yield ok(f"the controller takes in agent {joining.name}")
         return
-    mend = next((mend for sign, mend in _MENDS.items() if sign in joining.refused), _OTHERWISE)
-    yield fault(f"{joining.url} does not take in agent {joining.name}: {joining.refused}", mend)
+    fix = next((fix for sign, fix in _FIXES.items() if sign in joining.refused), _OTHERWISE)
+    yield fault(f"{joining.url} does not take in agent {joining.name}: {joining.refused}", fix)

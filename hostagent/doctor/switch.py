@@ -136,8 +136,8 @@ def judge_bridges(facts: SwitchFacts) -> Iterator[Finding]:
         yield fault("there is no bridge", "make one: docs/switches/open-vswitch.md, Connect a bridge")
     for one in facts.bridges:
         for port, why in one.broken:
-            mend = f"mend that, or take it off: ovs-vsctl del-port {one.name} {port}"
-            yield fault(f"port {port} of {one.name} does not work: {why}", mend)
+            fix = f"fix that, or take it off: ovs-vsctl del-port {one.name} {port}"
+            yield fault(f"port {port} of {one.name} does not work: {why}", fix)
         if not one.ports:
             yield fault(
                 f"{one.name} has no ports",
@@ -149,9 +149,9 @@ def judge_bridges(facts: SwitchFacts) -> Iterator[Finding]:
 
 def judge_datapath_ids(one: BridgeFacts) -> Finding:
     """Return whether a bridge's datapath id stays as it is."""
-    mend = f"ovs-vsctl set bridge {one.name} other-config:datapath-id=ID, with the 16 digits of the network's file"
+    fix = f"ovs-vsctl set bridge {one.name} other-config:datapath-id=ID, with the 16 digits of the network's file"
     if not one.is_id_set:
-        return warning(f"{one.name} has the datapath id {one.datapath_id} of its Ethernet address, which may change", mend)
+        return warning(f"{one.name} has the datapath id {one.datapath_id} of its Ethernet address, which may change", fix)
     return ok(f"{one.name} has {one.datapath_id}; compare it with the network's file")
 
 
@@ -184,15 +184,15 @@ def judge_controllers(facts: SwitchFacts) -> Iterator[Finding]:
     for one in facts.bridges:
         if not one.controllers:
             out_of_band = f"set controller {one.name} connection-mode=out-of-band"
-            mend = f"ovs-vsctl set-controller {one.name} ssl:CONTROLLER:6653 -- {out_of_band}"
-            yield fault(f"{one.name} has no controller", mend)
+            fix = f"ovs-vsctl set-controller {one.name} ssl:CONTROLLER:6653 -- {out_of_band}"
+            yield fault(f"{one.name} has no controller", fix)
         for target in one.controllers:
             if target.is_connected:
                 yield ok(f"{one.name} is connected to {target.target}")
             else:
-                mend = f"start beamer-controller there, or correct it: ovs-vsctl set-controller {one.name} ssl:CONTROLLER:6653"
+                fix = f"start beamer-controller there, or correct it: ovs-vsctl set-controller {one.name} ssl:CONTROLLER:6653"
                 problem = f" ({target.problem})" if target.problem else ""
-                yield fault(f"{one.name} is not connected to {target.target}{problem}; the controller's log may say why", mend)
+                yield fault(f"{one.name} is not connected to {target.target}{problem}; the controller's log may say why", fix)
             if target.mode != "out-of-band":
                 found = f"{one.name} reaches {target.target} in-band: rules of Open vSwitch's own stand before Beamer's"
                 yield warning(found, f"ovs-vsctl set controller {one.name} connection-mode=out-of-band")
@@ -205,11 +205,11 @@ def judge_tls(facts: SwitchFacts) -> Iterator[Finding]:
         yield ok("no bridge uses TLS")
         return
     if seen(facts.database).certificate is None:
-        mend = "ovs-vsctl set-ssl switch-NAME-key.pem switch-NAME.pem ca.pem, with the files of beamer certs"
-        yield fault(f"{', '.join(secured)} use TLS, and no certificate is set", mend)
+        fix = "ovs-vsctl set-ssl switch-NAME-key.pem switch-NAME.pem ca.pem, with the files of beamer certs"
+        yield fault(f"{', '.join(secured)} use TLS, and no certificate is set", fix)
     if len(secured) > 1:
-        mend = "run one Open vSwitch per bridge, or use tcp: on a network that nobody else reaches"
-        yield fault(f"{', '.join(secured)} show one certificate, which is for one datapath id", mend)
+        fix = "run one Open vSwitch per bridge, or use tcp: on a network that nobody else reaches"
+        yield fault(f"{', '.join(secured)} show one certificate, which is for one datapath id", fix)
     yield from judge_certificates(facts.certificates, datetime.fromtimestamp(facts.now, UTC))
 
 
@@ -232,8 +232,8 @@ def judge_switch_agent(facts: SwitchFacts) -> Iterator[Finding]:
     """Yield whether an agent makes the queues of the ports."""
     for one in judge_agent(facts.agent):
         if one.verdict is CheckVerdict.FAULT:
-            mend = f"{one.mend}; leave it where the network's file has no agent for this switch"
-            yield warning(f"{one.found}, so that no agent makes queues here", mend)
+            fix = f"{one.fix}; leave it where the network's file has no agent for this switch"
+            yield warning(f"{one.found}, so that no agent makes queues here", fix)
         else:
             yield one
     if not facts.agent.failure:

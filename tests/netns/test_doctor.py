@@ -1,4 +1,4 @@
-"""`beamer doctor` on a host and on a machine with switches, each with real faults that are mended by what it says."""
+"""`beamer doctor` on a host and on a machine with switches, each with real faults that are fixed by what it says."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def agent_files(directory: Path, ends: datetime) -> tuple[KeyFiles, list[str]]:
     return files, [part for option, path in named.items() for part in (option, str(path))]
 
 
-def test_a_hosts_faults_are_named_and_gone_once_they_are_mended_as_it_says(
+def test_a_hosts_faults_are_named_and_gone_once_they_are_fixed_as_it_says(
     spaces: tuple[Namespace, Namespace], tmp_path: Path
 ) -> None:
     here, middle = spaces
@@ -101,17 +101,17 @@ def test_a_hosts_faults_are_named_and_gone_once_they_are_mended_as_it_says(
     assert verdicts(found, *faulty) == {**dict.fromkeys(faulty, "fault"), "certificates": "ok, fault"}
     sound = ("queues", "nftables", "capabilities")
     assert verdicts(found, *sound) == dict.fromkeys(sound, "ok")
-    assert found["offloads"][0]["mend"].startswith("ethtool -K data tx off")
+    assert found["offloads"][0]["fix"].startswith("ethtool -K data tx off")
     assert "root queueing discipline of another program (pfifo 7:)" in found["root qdisc"][0]["found"]
     assert found["path"][0]["found"] == (f"packets of {LARGE} bytes do not pass from data to {THERE}, and those of {SMALL} do")
     assert f"{files.certificate} (--cert) has expired" in found["certificates"][1]["found"]
     assert "nothing listens there" in found["controller"][0]["found"]
 
-    here.run(*found["root qdisc"][0]["mend"].partition(",")[0].split())
-    here.run(*found["path"][0]["mend"].partition(", or: ")[2].partition(" on all hosts")[0].split())
+    here.run(*found["root qdisc"][0]["fix"].partition(",")[0].split())
+    here.run(*found["path"][0]["fix"].partition(", or: ")[2].partition(" on all hosts")[0].split())
     agent_files(tmp_path, datetime.now(UTC) + 90 * DAY)
-    mended = examined(here.name, 1, *command, env=env)
-    assert verdicts(mended, *faulty) == {
+    fixed = examined(here.name, 1, *command, env=env)
+    assert verdicts(fixed, *faulty) == {
         "root qdisc": "ok",
         "path": "ok",
         "certificates": "ok, ok",
@@ -120,7 +120,7 @@ def test_a_hosts_faults_are_named_and_gone_once_they_are_mended_as_it_says(
     }
 
 
-def test_a_switchs_faults_are_named_and_gone_once_they_are_mended_as_it_says(lab: Lab, tmp_path: Path) -> None:
+def test_a_switchs_faults_are_named_and_gone_once_they_are_fixed_as_it_says(lab: Lab, tmp_path: Path) -> None:
     lab.run("ovs-vsctl", "set-fail-mode", "l1", "standalone", "--", "set", "bridge", "l1", "protocols=OpenFlow10")
     lab.run("ip", "link", "set", "l1-eth1", "txqueuelen", "0", "mtu", str(SMALL))
     command = ["switch", "--bridge", "l1", "--attach", str(tmp_path / "agent.sock")]
@@ -135,10 +135,10 @@ def test_a_switchs_faults_are_named_and_gone_once_they_are_mended_as_it_says(lab
     for check in ("fail mode", "protocols", "MTU", "queue length"):
         for one in found[check]:
             if one["verdict"] == "fault":
-                lab.run(*one["mend"].partition(",")[0].split())
-    mended = examined(lab.prefix, 1, *command, env=lab.env)
-    assert verdicts(mended, "fail mode", "protocols", "MTU") == dict.fromkeys(("fail mode", "protocols", "MTU"), "ok")
-    assert {one["verdict"] for one in mended["queue length"]} == {"ok"}
+                lab.run(*one["fix"].partition(",")[0].split())
+    fixed = examined(lab.prefix, 1, *command, env=lab.env)
+    assert verdicts(fixed, "fail mode", "protocols", "MTU") == dict.fromkeys(("fail mode", "protocols", "MTU"), "ok")
+    assert {one["verdict"] for one in fixed["queue length"]} == {"ok"}
     with entered(lab.prefix):
         refused = run_here(beamer.cli.main, "doctor", "switch", "--bridge", "l11", env={**os.environ, **lab.env})
     assert (refused.returncode, refused.stdout) == (2, "")

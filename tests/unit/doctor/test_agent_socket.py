@@ -77,7 +77,7 @@ def test_a_socket_that_is_absent_dead_or_somebody_elses_is_no_agent(path: Path, 
         silent = read_agent(str(path))
         assert "does not answer within" in silent.failure
     (found,) = judge_agent(silent)
-    assert (found.verdict, found.mend) == (CheckVerdict.FAULT, silent.mend)
+    assert (found.verdict, found.fix) == (CheckVerdict.FAULT, silent.fix)
 
 
 @pytest.mark.parametrize("said", [b'{"hello": 1}\n', b"[]\n", b"SSH\n", b""])

@@ -74,7 +74,7 @@ def test_dates_are_judged(begins: int, ends: int, verdict: CheckVerdict, said: s
     (found,) = judge_certificates([file_of(NOW + begins * DAY, NOW + ends * DAY)], NOW)
     assert found.verdict is verdict
     assert f"/c.pem (--cert) {said}" in found.found
-    assert bool(found.mend) == (verdict is not CheckVerdict.OK)
+    assert bool(found.fix) == (verdict is not CheckVerdict.OK)
 
 
 def test_of_several_authorities_one_suffices_and_of_a_chain_each_certificate_is_needed() -> None:

@@ -32,12 +32,12 @@ def reach(*replies: Reply) -> list[Finding]:
 
 
 def test_a_leader_a_follower_and_a_silent_controller_are_told_apart() -> None:
-    silent = Reply("http://c3:8657", failure="nothing listens there", mend="start it")
+    silent = Reply("http://c3:8657", failure="nothing listens there", fix="start it")
     found = reach(LEADS, FOLLOWS, silent)
     assert [one.verdict for one in found] == [CheckVerdict.OK, CheckVerdict.OK, CheckVerdict.WARNING]
     assert [one.verdict for one in reach(silent)] == [CheckVerdict.FAULT]
     assert found[0].found == f"{URL} leads, 3 of 4 agents are connected, 1 of 2 switches installed"
-    assert (found[2].found, found[2].mend) == ("http://c3:8657: nothing listens there", "start it")
+    assert (found[2].found, found[2].fix) == ("http://c3:8657: nothing listens there", "start it")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def _ssl(reason: str) -> ssl.SSLError:
 
 
 @pytest.mark.parametrize(
-    ("error", "secure", "found", "mend"),
+    ("error", "secure", "found", "fix"),
     [
         (_refused("certificate has expired"), True, "certificate has expired", "--renew"),
         (_refused("Hostname mismatch"), True, "refused: Hostname mismatch", "BEAMER_CA"),
@@ -99,10 +99,10 @@ def _ssl(reason: str) -> ssl.SSLError:
         (OSError("Network is unreachable"), False, "unreachable", "--url"),
     ],
 )
-def test_each_failure_has_its_words_and_its_mend(error: Exception, secure: bool, found: str, mend: str) -> None:
+def test_each_failure_has_its_words_and_its_fix(error: Exception, secure: bool, found: str, fix: str) -> None:
     said, to_do = explain(error, secure, "c1:8657")
     assert found in said
-    assert mend in to_do
+    assert fix in to_do
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_cannot_be_used_is_a_fault_that_names_the_option(url: str, environm
     (found,) = judge_reach(make_contact(url, environment))
     assert found.verdict is CheckVerdict.FAULT
     assert said in found.found
-    assert found.mend
+    assert found.fix
 
 
 @contextmanager

@@ -41,16 +41,16 @@ def test_a_check_whose_fact_was_not_observed_keeps_what_it_has_found_and_the_oth
     ]
 
 
-FOUND = [("a", ok("good")), ("b", warning("hm\x1b[31m", "wait")), ("c", fault("bad", "mend it")), ("d", not_checked("why"))]
+FOUND = [("a", ok("good")), ("b", warning("hm\x1b[31m", "wait")), ("c", fault("bad", "fix it")), ("d", not_checked("why"))]
 
 
-def test_each_finding_is_a_line_and_its_mend_beneath() -> None:
+def test_each_finding_is_a_line_and_its_fix_beneath() -> None:
     assert list(lines(FOUND)) == [
         "ok           a: good",
         r"warning      b: hm\x1b[31m",
-        "             mend: wait",
+        "             fix: wait",
         "fault        c: bad",
-        "             mend: mend it",
+        "             fix: fix it",
         "not checked  d: why",
     ]
 
@@ -62,8 +62,8 @@ def test_json_has_the_role_the_counts_and_each_check(capsys: pytest.CaptureFixtu
     shown = json.loads(capsys.readouterr().out)
     assert shown == document("host", FOUND)
     assert (shown["role"], shown["counts"]) == ("host", {"ok": 1, "warning": 1, "fault": 1, "not_checked": 1})
-    assert shown["checks"][2] == {"check": "c", "verdict": "fault", "found": "bad", "mend": "mend it"}
-    assert shown["checks"][0]["mend"] is None
+    assert shown["checks"][2] == {"check": "c", "verdict": "fault", "found": "bad", "fix": "fix it"}
+    assert shown["checks"][0]["fix"] is None
 
 
 @pytest.mark.parametrize(

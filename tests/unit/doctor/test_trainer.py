@@ -68,7 +68,7 @@ def test_the_token_is_judged_by_what_the_controller_answers(facts: TrainerFacts,
     found = one(judge_token, facts)
     assert found.verdict is verdict
     assert said in found.found
-    assert bool(found.mend) == (verdict in (CheckVerdict.FAULT, CheckVerdict.WARNING))
+    assert bool(found.fix) == (verdict in (CheckVerdict.FAULT, CheckVerdict.WARNING))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_command_asks_a_controller_with_the_token_of_its_study(controller: S
     assert "0 of 2 agents are connected" in found["controller"]["found"]
     assert "none of the network's 2 hosts is this machine" in found["host"]["found"]
     assert found["agent"]["found"] == "/absent/agent.sock: there is no such socket"
-    assert found["agent"]["mend"].startswith("start it: beamer-hostagent --name")
+    assert found["agent"]["fix"].startswith("start it: beamer-hostagent --name")
     other = examined(controller.url, "--study", "other", code=1, BEAMER_TOKEN_FILE=str(file))
     assert other["token"]["verdict"] == "fault"
     assert "may not read the study 'other'" in other["token"]["found"]

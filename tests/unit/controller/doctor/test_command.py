@@ -74,7 +74,7 @@ def test_faults_of_files_and_addresses_are_named_together(machine: Machine) -> N
         found = machine.examine(1, http=taken, journal=f"sqlite:///{machine.directory}/absent/journal.db")
     faulty = {name for name, checks in found.items() if "fault" in {check["verdict"] for check in checks}}
     assert faulty == {"network", "journal", "addresses", "credentials"}
-    assert "chmod o=" in found["credentials"][0]["mend"]
+    assert "chmod o=" in found["credentials"][0]["fix"]
     assert taken in found["addresses"][0]["found"]
     assert found["exposure"][0]["verdict"] == "not checked"
 
@@ -82,7 +82,7 @@ def test_faults_of_files_and_addresses_are_named_together(machine: Machine) -> N
 def test_a_key_of_another_certificate_is_a_fault(machine: Machine) -> None:
     other = signed(made_authority(machine.directory / "other"), "other", dns="localhost")
     found = machine.examine(1, tls_key=str(other.key))
-    assert "PEM files that belong together" in found["credentials"][0]["mend"]
+    assert "PEM files that belong together" in found["credentials"][0]["fix"]
 
 
 def test_an_exposed_address_without_credentials_is_a_fault(machine: Machine) -> None:

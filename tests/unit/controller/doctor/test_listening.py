@@ -38,7 +38,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "holder", "verdict", "mend"),
+    ("problem", "holder", "verdict", "fix"),
     [
         (0, None, CheckVerdict.OK, ""),
         (errno.EADDRINUSE, Holder(7, "/opt/beamer/bin/python /opt/beamer/bin/beamer-controller --fabric"), CheckVerdict.OK, ""),
@@ -48,15 +48,15 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         (errno.EACCES, None, CheckVerdict.FAULT, "give another address with --http"),
     ],
 )
-def test_each_obstacle_has_its_mend(problem: int, holder: Holder | None, verdict: CheckVerdict, mend: str) -> None:
+def test_each_obstacle_has_its_fix(problem: int, holder: Holder | None, verdict: CheckVerdict, fix: str) -> None:
     (found,) = judge_addresses([AddressFacts("--http", "10.0.0.1:8657", problem, holder)])
     assert found.verdict is verdict
-    assert mend in found.mend
+    assert fix in found.fix
     assert "10.0.0.1:8657 (--http)" in found.found
 
 
 def test_exposure_and_the_clock_are_judged() -> None:
     (fine,), (exposed,) = judge_exposure(None), judge_exposure(InputError("--http", "0.0.0.0:8657", "a loopback address"))
     assert (fine.verdict, exposed.verdict) == (CheckVerdict.OK, CheckVerdict.FAULT)
-    assert exposed.mend == "give a loopback address"
+    assert exposed.fix == "give a loopback address"
     assert [one.verdict for flag in (True, False) for one in judge_time(flag)] == [CheckVerdict.OK, CheckVerdict.WARNING]

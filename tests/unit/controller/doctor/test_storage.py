@@ -33,7 +33,7 @@ def test_a_journal_is_opened_and_not_changed(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_absent_and_another_database_are_named(tmp_path: Path) -> None:
     absent = judged(read_journal(f"sqlite:///{tmp_path}/absent/journal.db"))
-    assert (absent.verdict, absent.mend) == (CheckVerdict.FAULT, f"install -d -o beamer {tmp_path}/absent")
+    assert (absent.verdict, absent.fix) == (CheckVerdict.FAULT, f"install -d -o beamer {tmp_path}/absent")
     sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE t (c)").connection.close()
     assert judged(read_journal(f"sqlite:///{tmp_path}/other.db")).verdict is CheckVerdict.WARNING
     (tmp_path / "text.db").write_text("no database" * 100)
@@ -42,7 +42,7 @@ def test_a_directory_that_is_absent_and_another_database_are_named(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("facts", "verdict", "mend"),
+    ("facts", "verdict", "fix"),
     [
         (JournalFacts(URL, True, Path("/var/lib/beamer")), CheckVerdict.FAULT, "chown beamer /var/lib/beamer"),
         (JournalFacts(URL, error=NewerError("schema", "9", "3")), CheckVerdict.FAULT, "install the newer Beamer"),
@@ -51,10 +51,10 @@ def test_a_directory_that_is_absent_and_another_database_are_named(tmp_path: Pat
         (JournalFacts(URL, error=PlatformError("no driver", "install it")), CheckVerdict.FAULT, "install it"),
     ],
 )
-def test_each_obstacle_has_its_mend(facts: JournalFacts, verdict: CheckVerdict, mend: str) -> None:
+def test_each_obstacle_has_its_fix(facts: JournalFacts, verdict: CheckVerdict, fix: str) -> None:
     found = judged(facts)
-    assert (found.verdict, found.mend) == (verdict, mend if "Beamer" not in mend else found.mend)
-    assert mend in found.mend
+    assert (found.verdict, found.fix) == (verdict, fix if "Beamer" not in fix else found.fix)
+    assert fix in found.fix
 
 
 def test_compiled_kernels_are_counted_where_this_user_keeps_them() -> None:
@@ -80,4 +80,4 @@ def test_kernels_that_are_not_kept_are_a_fault(kernels: KernelCache, verdict: Ch
     (found,) = judge_kernels(kernels)
     assert found.verdict is verdict
     assert said in found.found
-    assert ("NUMBA_CACHE_DIR" in found.mend) == (verdict is CheckVerdict.FAULT)
+    assert ("NUMBA_CACHE_DIR" in found.fix) == (verdict is CheckVerdict.FAULT)

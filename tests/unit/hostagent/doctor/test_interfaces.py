@@ -20,7 +20,7 @@ from hostagent.doctor.interfaces import (
 
 
 def briefly(found: Iterable[Finding]) -> list[tuple[CheckVerdict, str]]:
-    return [(one.verdict, one.mend.partition(",")[0]) for one in found]
+    return [(one.verdict, one.fix.partition(",")[0]) for one in found]
 
 
 def test_another_programs_root_is_a_fault_and_the_agents_own_is_not() -> None:
@@ -43,8 +43,8 @@ def test_another_programs_root_is_a_fault_and_the_agents_own_is_not() -> None:
 )
 def test_checksums_are_left_to_real_cards_alone(driver: str, features: set[str], verdict: CheckVerdict) -> None:
     one = InterfaceFacts("a", driver=driver, left_to_card=frozenset(features))
-    mend = "ethtool -K a tx off" if verdict is CheckVerdict.WARNING else ""
-    assert briefly(judge_host_offloads([one, InterfaceFacts("absent", "")])) == [(verdict, mend)]
+    fix = "ethtool -K a tx off" if verdict is CheckVerdict.WARNING else ""
+    assert briefly(judge_host_offloads([one, InterfaceFacts("absent", "")])) == [(verdict, fix)]
 
 
 def test_ports_of_a_userspace_datapath_do_not_join_packets() -> None:
@@ -57,9 +57,9 @@ def test_ports_of_a_userspace_datapath_do_not_join_packets() -> None:
 
 @pytest.mark.parametrize(("packets", "verdict"), [(0, CheckVerdict.FAULT), (99, CheckVerdict.WARNING), (1000, CheckVerdict.OK)])
 def test_queues_hold_as_much_as_the_interfaces_queue(packets: int, verdict: CheckVerdict) -> None:
-    ((found, mend),) = briefly(judge_lengths([InterfaceFacts("a", tx_queue=packets)]))
+    ((found, fix),) = briefly(judge_lengths([InterfaceFacts("a", tx_queue=packets)]))
     assert found is verdict
-    assert mend == ("" if verdict is CheckVerdict.OK else "ip link set a txqueuelen 1000")
+    assert fix == ("" if verdict is CheckVerdict.OK else "ip link set a txqueuelen 1000")
 
 
 def test_ports_of_one_switch_carry_packets_of_one_size() -> None:

@@ -45,11 +45,11 @@ def test_an_agents_certificate_name_and_authority_are_tried_without_joining(site
     for refused in (other, strange):
         (found,) = judge_joining(refused)
         assert found.verdict is CheckVerdict.FAULT
-        assert found.mend
+        assert found.fix
 
 
 @pytest.mark.parametrize(
-    ("refused", "mend"),
+    ("refused", "fix"),
     [
         ("agent: got 'h9', expected one of h1, h2", "give --name as the network's file has it"),
         ("agent 'h1': its certificate is for h2", "give --cert and --key"),
@@ -58,9 +58,9 @@ def test_an_agents_certificate_name_and_authority_are_tried_without_joining(site
         ("no welcome within 5 s", "see the controller's log"),
     ],
 )
-def test_each_refusal_has_its_mend(refused: str, mend: str) -> None:
+def test_each_refusal_has_its_fix(refused: str, fix: str) -> None:
     (found,) = judge_joining(Joining("h1", "https://c1", refused))
     assert found.verdict is CheckVerdict.FAULT
-    assert mend in found.mend
+    assert fix in found.fix
     (fine,) = judge_joining(Joining("h1", "https://c1"))
     assert fine.verdict is CheckVerdict.OK

@@ -48,14 +48,14 @@ def test_a_kernel_without_htb_is_told_which_module_to_load() -> None:
     assert only(judge_queues(GOOD)).verdict is CheckVerdict.OK
     found = only(judge_queues(replace(GOOD, queues=PlatformError("lo: the kernel has no HTB", "load sch_htb"))))
     assert (found.verdict, found.found) == (CheckVerdict.FAULT, "lo: the kernel has no HTB")
-    assert found.mend.startswith("modprobe sch_htb")
+    assert found.fix.startswith("modprobe sch_htb")
     refused = only(judge_queues(replace(GOOD, queues=PlatformError("lo: not allowed", "run as root"))))
-    assert refused.mend.startswith("run as root")
+    assert refused.fix.startswith("run as root")
 
 
 def test_the_classifier_of_switches_is_looked_for() -> None:
     assert only(judge_classifier(GOOD)).verdict is CheckVerdict.OK
-    assert only(judge_classifier(replace(GOOD, u32=False))).mend.startswith("modprobe cls_u32")
+    assert only(judge_classifier(replace(GOOD, u32=False))).fix.startswith("modprobe cls_u32")
     with pytest.raises(UnseenError, match="no list"):
         list(judge_classifier(replace(GOOD, u32=Unseen("no list"))))
 

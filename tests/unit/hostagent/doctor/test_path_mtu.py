@@ -37,7 +37,7 @@ def test_a_path_that_carries_less_than_the_interface_sends_is_a_fault() -> None:
         CheckVerdict.FAULT,
         "packets of 9000 bytes do not pass from ens1 to 10.0.0.2, and those of 1500 do",
     )
-    assert "ip link set ens1 mtu 1500" in found.mend
+    assert "ip link set ens1 mtu 1500" in found.fix
 
 
 def test_this_machine_answers_itself() -> None:

@@ -53,7 +53,7 @@ def test_a_switch_that_is_as_it_should_be_has_no_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "check", "verdict", "mend"),
+    ("facts", "check", "verdict", "fix"),
     [
         (
             replace(GOOD, version=Unseen("ovs-vsctl: No such file")),
@@ -107,15 +107,15 @@ def test_a_switch_that_is_as_it_should_be_has_no_finding() -> None:
         (replace(GOOD, own=Namespaces(1, 9)), "agent", CheckVerdict.FAULT, "run an agent in this network namespace"),
     ],
 )
-def test_each_fault_has_its_mend(facts: SwitchFacts, check: str, verdict: CheckVerdict, mend: str) -> None:
+def test_each_fault_has_its_fix(facts: SwitchFacts, check: str, verdict: CheckVerdict, fix: str) -> None:
     found = wrong(facts)[check]
     assert found.verdict is verdict
-    assert mend in found.mend
+    assert fix in found.fix
 
 
 def test_without_a_database_what_depends_on_it_is_not_checked() -> None:
     found = wrong(replace(GOOD, database=Unseen("connection failed"), interfaces=Unseen("connection failed")))
-    assert found.pop("daemons").mend == "systemctl start openvswitch-switch"
+    assert found.pop("daemons").fix == "systemctl start openvswitch-switch"
     assert {one.verdict for one in found.values()} == {CheckVerdict.NOT_CHECKED}
     assert set(found) >= {"bridges", "fail mode", "controllers", "buffers", "MTU"}
 
