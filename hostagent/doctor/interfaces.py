@@ -68,13 +68,18 @@ def judge_roots(found: Iterable[InterfaceFacts]) -> Iterator[Finding]:
 
 
 def judge_host_offloads(found: Iterable[InterfaceFacts]) -> Iterator[Finding]:
-    """Yield where a host leaves to a card what it does not do."""
+    """Yield where packets leave a host without their checksums, as no card computes them."""
     for one in (one for one in found if one.root):
-        if "tx" in one.left_to_card and one.driver in _VIRTUAL:
-            text = f"{one.name} leaves checksums to a card that it does not have: TCP stalls across a userspace datapath"
+        if "tx" not in one.left_to_card:
+            yield ok(f"transmit checksum offload is off at {one.name}: the kernel computes checksums")
+        elif one.driver in _VIRTUAL:
+            text = (
+                f"transmit checksum offload is on at {one.name}, and no card computes checksums for its driver {one.driver}:"
+                " TCP stalls across Open vSwitch's userspace datapath, which forwards packets with wrong checksums"
+            )
             yield warning(text, f"ethtool -K {one.name} tx off, where Open vSwitch's userspace datapath is behind it")
         else:
-            yield ok(f"{one.name} computes what its card does not")
+            yield ok(f"transmit checksum offload is on at {one.name}: its card computes checksums")
 
 
 def judge_port_offloads(found: Iterable[InterfaceFacts]) -> Iterator[Finding]:

@@ -34,17 +34,19 @@ def test_another_programs_root_is_a_fault_and_the_agents_own_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("driver", "features", "verdict"),
+    ("driver", "features", "verdict", "said"),
     [
-        ("veth", {"tx"}, CheckVerdict.WARNING),
-        ("veth", set(), CheckVerdict.OK),
-        ("mlx5_core", {"tx", "gro", "lro"}, CheckVerdict.OK),
+        ("veth", {"tx"}, CheckVerdict.WARNING, "transmit checksum offload is on at a, and no card computes checksums"),
+        ("veth", set(), CheckVerdict.OK, "transmit checksum offload is off at a: the kernel computes checksums"),
+        ("mlx5_core", {"tx", "gro", "lro"}, CheckVerdict.OK, "transmit checksum offload is on at a: its card computes checksums"),
     ],
 )
-def test_checksums_are_left_to_real_cards_alone(driver: str, features: set[str], verdict: CheckVerdict) -> None:
+def test_checksums_are_left_to_real_cards_alone(driver: str, features: set[str], verdict: CheckVerdict, said: str) -> None:
     one = InterfaceFacts("a", driver=driver, left_to_card=frozenset(features))
+    (found,) = judge_host_offloads([one, InterfaceFacts("absent", "")])
+    assert found.found.startswith(said)
     fix = "ethtool -K a tx off" if verdict is CheckVerdict.WARNING else ""
-    assert briefly(judge_host_offloads([one, InterfaceFacts("absent", "")])) == [(verdict, fix)]
+    assert (found.verdict, found.fix.partition(",")[0]) == (verdict, fix)
 
 
 def test_ports_of_a_userspace_datapath_do_not_join_packets() -> None:
