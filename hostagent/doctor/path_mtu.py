@@ -1,9 +1,10 @@
 """Which packets reach another host whole: ICMP echo requests that no router may cut (RFC 1191), of ever closer sizes.
 
-A router that passes only less says so; a switch drops without a word. So a size counts as passing when its answer arrives.
+A router that passes only less says so; a switch drops without a word. So a size passes when an answer of it arrives, however
+late. Most sizes are given little time. The size that a fault would rest on is asked for again, with much: on a busy machine
+this process may wait for a processor for longer than an answer takes.
 """
 
-import errno
 import os
 import socket
 import struct
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Protocol
 
 from beamer.doctor.findings import Finding, fault, not_checked, ok
 from beamer.errors import PlatformError
@@ -21,8 +23,9 @@ _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3  # linux/in.h: do not cut, whatever
 _ECHO, _ECHO_REPLY = 8, 0
 _HEADERS_BYTES = 20 + 8  # IPv4 and ICMP
 _ICMP = struct.Struct("!BBHHH")
-_TRIES = 2
+_TRIES, _SURE_TRIES = 2, 3
 _FIRST_PATIENCE_S, _LEAST_PATIENCE_S = 1.0, 0.15
+_SURE_PATIENCE_S = 2.0  # Ten times what processes on busy cores were seen to wait.
 _ROUND_TRIPS = 5
 
 
@@ -49,11 +52,27 @@ def largest(most: int, passes: Callable[[int], bool], least: int = LEAST_BYTES) 
     return low
 
 
+def settled(most: int, quickly: Callable[[int], bool], surely: Callable[[int], bool]) -> int:
+    """Return the largest size that passes, 0 if none does, where a size that does not pass `quickly` may pass `surely`.
+
+    Asks `surely` twice where `quickly` errs nowhere, and 20 times at most.
+    """
+    least = min(LEAST_BYTES, most)
+    if not surely(least):
+        return 0
+    found = max(least, largest(most, quickly))
+    return largest(most, surely, found + 1) if found < most and surely(found + 1) else found
+
+
 def measure(peer: str, interface: str, sends: int) -> PathMtu:
     """Return which packets of an interface reach a peer. Raises `PlatformError` where this process may not ask, `OSError`."""
-    with closing(_Prober(peer, interface)) as prober:
-        most = min(sends, MOST_BYTES)
-        return PathMtu(peer, interface, most, largest(most, prober.passes))
+    sock, is_raw = _icmp_socket()
+    with closing(sock):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+        sock.connect((peer, 0))
+        prober, most = EchoProber(sock, is_raw), min(sends, MOST_BYTES)
+        return PathMtu(peer, interface, most, settled(most, prober.passes_quickly, prober.passes))
 
 
 def judge_path(path: PathMtu) -> Iterator[Finding]:
@@ -69,63 +88,72 @@ def judge_path(path: PathMtu) -> Iterator[Finding]:
         yield ok(f"packets of {path.sends} bytes pass from {path.interface} to {path.peer}")
 
 
-class _Prober:
-    """Sends echo requests to one peer. Raises `PlatformError` where this process may not."""
+class EchoSocket(Protocol):
+    """What is used of a socket of ICMP that is connected to a peer."""
 
-    def __init__(self, peer: str, interface: str) -> None:
-        self._sock, self._is_raw = _icmp_socket()
-        try:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
-            self._sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
-            self._sock.connect((peer, 0))
-        except BaseException:
-            self._sock.close()
-            raise
+    def settimeout(self, value: float | None, /) -> None:
+        """Wait so many seconds, 0: not at all."""
+
+    def send(self, data: bytes, /) -> int:
+        """Send a packet without its header of IPv4."""
+
+    def recv(self, size: int, /) -> bytes:
+        """Return a packet, with its header of IPv4 where the socket is a raw one."""
+
+
+class EchoProber:
+    """Sends echo requests to one peer. clock: returns seconds."""
+
+    def __init__(self, sock: EchoSocket, is_raw: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._sock, self._is_raw, self._clock = sock, is_raw, clock
         self._token = os.urandom(8)
         self._number = 0
         self._patience_s = _FIRST_PATIENCE_S
-
-    def close(self) -> None:
-        self._sock.close()
+        self._arrived = 0  # bytes of the largest packet that was answered
 
     def passes(self, size: int) -> bool:
-        """Return whether a packet of `size` bytes is answered."""
-        for _ in range(_TRIES):
-            began_s = time.monotonic()
-            try:
-                self._send(size)
-                arrived = self._answered(began_s + self._patience_s)
-            except OSError as error:
-                if error.errno == errno.EMSGSIZE:  # The interface, or a router on the way, says that it is too large.
-                    return False
-                arrived = False
-            if arrived:
-                took_s = time.monotonic() - began_s
-                self._patience_s = min(self._patience_s, max(_LEAST_PATIENCE_S, _ROUND_TRIPS * took_s))
-                return True
-        return False
+        """Return whether a packet of `size` bytes is answered, within some seconds."""
+        return any(self._try(size, _SURE_PATIENCE_S) for _ in range(_SURE_TRIES))
+
+    def passes_quickly(self, size: int) -> bool:
+        """Return whether a packet of `size` bytes is answered within some of the shortest round trip so far."""
+        return any(self._try(size, self._patience_s) for _ in range(_TRIES))
+
+    def _try(self, size: int, patience_s: float) -> bool:
+        if self._arrived >= size:
+            return True
+        began_s = self._clock()
+        try:
+            self._send(size)
+            self._read(size, self._clock() + patience_s)
+        except OSError:  # The interface or a router says that it is too large; of which size it says so is not known.
+            return False
+        if self._arrived < size:
+            return False
+        self._patience_s = min(self._patience_s, max(_LEAST_PATIENCE_S, _ROUND_TRIPS * (self._clock() - began_s)))
+        return True
 
     def _send(self, size: int) -> None:
         self._number += 1
         content = self._token.ljust(size - _HEADERS_BYTES, b"\0")
         head = _ICMP.pack(_ECHO, 0, 0, os.getpid() & 0xFFFF, self._number)
+        self._sock.settimeout(_SURE_PATIENCE_S)
         self._sock.send(_ICMP.pack(_ECHO, 0, _checksum(head + content), os.getpid() & 0xFFFF, self._number) + content)
 
-    def _answered(self, until_s: float) -> bool:
-        while (left_s := until_s - time.monotonic()) > 0:
-            self._sock.settimeout(left_s)
+    def _read(self, size: int, until_s: float) -> None:
+        """Take in answers until one is as large as `size` or the time is over; then those that have arrived already."""
+        while self._arrived < size:
+            self._sock.settimeout(max(0.0, until_s - self._clock()))
             try:
                 data = self._sock.recv(MOST_BYTES)
-            except TimeoutError:
-                return False
+            except (TimeoutError, BlockingIOError):
+                return
             at = 4 * (data[0] & 0x0F) if self._is_raw else 0
             if len(data) < at + _ICMP.size + len(self._token):
                 continue
-            kind, _, _, _, number = _ICMP.unpack_from(data, at)
-            own = data[at + _ICMP.size :].startswith(self._token)
-            if kind == _ECHO_REPLY and number == self._number and own:
-                return True
-        return False
+            kind, *_ = _ICMP.unpack_from(data, at)
+            if kind == _ECHO_REPLY and data[at + _ICMP.size :].startswith(self._token):
+                self._arrived = max(self._arrived, _HEADERS_BYTES - _ICMP.size + len(data) - at)
 
 
 def _icmp_socket() -> tuple[socket.socket, bool]:

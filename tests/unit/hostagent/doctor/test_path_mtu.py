@@ -1,12 +1,17 @@
 """The search for the largest packet that arrives, and what is said of it."""
 
+import errno
 import math
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
 
 from beamer.doctor.findings import CheckVerdict, Finding
 from beamer.errors import PlatformError
-from hostagent.doctor.path_mtu import LEAST_BYTES, MOST_BYTES, PathMtu, judge_path, largest, measure
+from hostagent.doctor.path_mtu import LEAST_BYTES, MOST_BYTES, EchoProber, PathMtu, judge_path, largest, measure, settled
 
 
 @pytest.mark.parametrize("most", [LEAST_BYTES, 1500, 9000, MOST_BYTES])
@@ -45,3 +50,84 @@ def test_this_machine_answers_itself() -> None:
         assert measure("127.0.0.1", "lo", 65_536) == PathMtu("127.0.0.1", "lo", MOST_BYTES, MOST_BYTES)
     except PlatformError:
         pytest.skip("this user may send no ICMP echo requests")
+
+
+@dataclass
+class Peer:
+    """A peer that answers packets up to `limit` bytes, on a clock of its own.
+
+    delay_s: of the next answer. step_s: what passes whenever the clock is looked at, as on a busy machine. says_too_large: a
+    router says so of larger packets, at the next call.
+    """
+
+    limit: int
+    delay_s: Callable[[], float] = lambda: 0.001
+    step_s: float = 0.0
+    says_too_large: bool = False
+    now_s: float = 0.0
+    sent: int = 0
+    answers: list[tuple[float, bytes]] = field(default_factory=list)
+    timeout_s: float = 0.0
+    is_refused: bool = False
+
+    def clock(self) -> float:
+        self.now_s += self.step_s
+        return self.now_s
+
+    def settimeout(self, value: float | None, /) -> None:
+        self.timeout_s = value or 0.0
+
+    def send(self, data: bytes, /) -> int:
+        self._refuse()
+        self.sent += 1
+        if 20 + len(data) <= self.limit:
+            self.answers.append((self.now_s + self.delay_s(), struct.pack("!B", 0) + data[1:]))
+            self.answers.sort()
+        else:
+            self.is_refused = self.says_too_large
+        return len(data)
+
+    def recv(self, size: int, /) -> bytes:
+        self._refuse()
+        if self.answers and self.answers[0][0] <= self.now_s + self.timeout_s:
+            at_s, data = self.answers.pop(0)
+            self.now_s = max(self.now_s, at_s)
+            return data
+        self.now_s += self.timeout_s
+        raise TimeoutError if self.timeout_s else BlockingIOError
+
+    def _refuse(self) -> None:
+        if self.is_refused:
+            self.is_refused = False
+            raise OSError(errno.EMSGSIZE, "Message too long")
+
+    def passing(self, most: int) -> int:
+        prober = EchoProber(self, is_raw=False, clock=self.clock)
+        return settled(most, prober.passes_quickly, prober.passes)
+
+
+@pytest.mark.parametrize("limit", [0, 576, 1400, 1500])
+@pytest.mark.parametrize("step_s", [0.0, 0.2, 5.0])
+def test_what_this_process_waits_for_a_processor_is_no_loss(limit: int, step_s: float) -> None:
+    peer = Peer(limit, step_s=step_s)
+    assert peer.passing(1500) == limit
+    assert peer.sent <= 40
+
+
+def test_an_answer_that_comes_after_the_next_question_counts() -> None:
+    assert Peer(MOST_BYTES, delay_s=lambda: 5.0).passing(MOST_BYTES) == MOST_BYTES
+
+
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("says_too_large", [False, True])
+def test_answers_of_any_delay_give_the_same_size(seed: int, says_too_large: bool) -> None:
+    chance = random.Random(seed)
+    limit, slow_s, share = chance.randint(576, 9000), chance.uniform(0.2, 4.0), chance.random()
+    peer = Peer(limit, lambda: slow_s if chance.random() < share else 0.001, says_too_large=says_too_large)
+    assert peer.passing(9000) == limit
+
+
+def test_no_answer_at_all_is_known_in_seconds() -> None:
+    peer = Peer(0)
+    assert peer.passing(9000) == 0
+    assert peer.now_s < 10
