@@ -53,7 +53,8 @@ def agent(path: Path) -> Iterator[AttachServer]:
     assert not changes, "a worker has attached"
 
 
-def test_an_agent_that_answers_is_found_and_no_worker_attaches(path: Path) -> None:
+def test_an_agent_that_answers_is_found_and_no_worker_attaches(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_socket, "_PATIENCE_S", 60.0)
     with agent(path) as server:
         found = read_agent(str(path))
         assert server.leases == ()
@@ -81,7 +82,8 @@ def test_a_socket_that_is_absent_dead_or_somebody_elses_is_no_agent(path: Path, 
 
 
 @pytest.mark.parametrize("said", [b'{"hello": 1}\n', b"[]\n", b"SSH\n", b""])
-def test_another_service_is_no_agent(path: Path, said: bytes) -> None:
+def test_another_service_is_no_agent(path: Path, said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_socket, "_PATIENCE_S", 60.0)  # Its answer must come, also on a busy machine.
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(path))
         sock.listen()
