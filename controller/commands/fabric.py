@@ -27,12 +27,24 @@ def show(
         raise InputError("--json", True, "one form, --yaml or --json")
     fabric = read_fabric(file, "FILE")
     if as_yaml:
-        print(dump_yaml(people_form(fabric), flow=None, width=128), end="")
+        put_out(fabric)
     elif as_json:
         print(json.dumps(fabric.to_dict(), indent=1))
     else:
         for line in lines(fabric):
             print(line)
+
+
+def put_out(fabric: Fabric, output: Path | None = None) -> None:
+    """Print a network's file for people, or write it to the file that --output names. Raises `InputError` where it cannot."""
+    text = dump_yaml(people_form(fabric), flow=None, width=128)
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        output.write_text(text, "utf-8")
+    except OSError as error:
+        raise InputError("--output", str(output), f"a file that can be written ({error.strerror})") from error
 
 
 def lines(fabric: Fabric) -> Iterator[str]:

@@ -1,24 +1,26 @@
 """`beamer fabric build`: the file of a network, made from what a site already has."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from runpy import run_path
+from traceback import extract_tb
 from typing import Annotated, Any
 
 import typer
 
-from beamer.errors import InputError, nearest
+from beamer.errors import InputError, nearest, shortened
 from beamer.lazy_commands import needs
-from beamer.network.fabric_file import people_form
 from beamer.network.fabric_sources.csv_tables import CABLES, NODES
 from beamer.network.fabric_sources.netbox_lists import LISTS
 from beamer.network.fabric_sources.rows import FabricSettings, SourceTables, fabric_of
 from beamer.output_files import check_outputs
 from beamer.units import parse_rate
-from beamer.yaml_files import dump_yaml, read_json, read_text
+from beamer.yaml_files import read_json, read_text
+from controller.commands.fabric import put_out
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,36 @@ def _read_graph(name: str, option: str) -> Any:
 
 
 def _run_topology(value: str, option: str) -> Any:
-    """Run the file of a topology and return what it calls by a name, called where it is a class or a function."""
+    """Run the file of a topology and return what it calls by a name, called where it is a class or a function.
+
+    Raises `InputError`, also for whatever is raised there.
+    """
     file, _, name = value.rpartition(":")
     if not file or not name:
         raise InputError(option, value, "FILE.py:NAME, a file and the name of a topology in it")
     read_text(Path(file), option)
-    found = run_path(file)
+    with _errors_named(file, value, option):
+        found = run_path(file)
     known = {**found.get("topos", {}), **{key: one for key, one in found.items() if not key.startswith("_")}}  # as mn --custom
     if name not in known:
         raise InputError(option, name, nearest(name, known))
-    return known[name]() if callable(known[name]) else known[name]
+    with _errors_named(file, value, option):
+        return known[name]() if callable(known[name]) else known[name]
+
+
+@contextmanager
+def _errors_named(file: str, value: str, option: str) -> Iterator[None]:
+    """Raise `InputError` for what a file of Python raises, with the line there that it came from."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        said = " ".join(str(error).split())
+        numbers = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
+        if isinstance(error, SyntaxError) and error.filename == file:
+            said, numbers = error.msg, [error.lineno]
+        at = f" on line {numbers[-1]}" if numbers else ""
+        what = f"{type(error).__name__}: {shortened(said)}" if said else type(error).__name__
+        raise InputError(option, value, f"a file and a topology of it that run without an error ({what}{at})") from error
 
 
 def _page_of(name: str) -> re.Pattern[str]:
@@ -157,8 +179,4 @@ def build(
     check_outputs({"--output": output})
     tables = SOURCES[option].tables(option, str(given[option]), given)
     fabric = fabric_of(tables, settings.over(FabricSettings(tables.settings.name or Path(str(given[option])).resolve().stem)))
-    text = dump_yaml(people_form(fabric), flow=None, width=128)
-    if output is None:
-        print(text, end="")
-    else:
-        output.write_text(text, "utf-8")
+    put_out(fabric, output)

@@ -8,8 +8,10 @@ import networkx as nx
 import pytest
 
 from beamer.cli import main
+from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.network.fabric_file import read_fabric
+from controller.commands.fabric import put_out
 from tests.support.commands import run_here
 from tests.support.fabric_sources import csv_texts, graph_of, netbox_lists, page
 from topologies import leaf_spine
@@ -161,6 +163,30 @@ def test_a_file_without_the_topology_is_named(tmp_path: Path, value: str, said: 
 
 
 @pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("import absent_of_all", "ModuleNotFoundError: No module named 'absent_of_all' on line 1"),
+        ("def rack():\n    return [1, 2][3]\n", "IndexError: list index out of range on line 2"),
+        ("def rack(racks):\n    return racks\n", "TypeError: rack() missing 1 required positional argument: 'racks'"),
+        ("racks = (1,\n\nrack = 3 +", "SyntaxError: '(' was never closed on line 1"),
+        ("\nraise SystemExit", "SystemExit on line 2"),
+        ("import sys\n\nsys.exit('usage:\\n rack')", "SystemExit: usage: rack on line 3"),
+        ("import json\njson.loads('{')\n", "on line 2"),
+    ],
+)
+def test_an_error_in_the_file_of_a_topology_is_one_line(tmp_path: Path, file: str, said: str) -> None:
+    pytest.importorskip("mininet")
+    path = tmp_path / "rack.py"
+    path.write_text(file)
+    done = run_here(main, "fabric", "build", "--mininet", f"{path}:rack")
+    assert (done.returncode, done.stdout) == (2, "")
+    expected = f"beamer: --mininet: got '{path}:rack', expected a file and a topology of it that run without an error ("
+    assert done.stderr.startswith(expected)
+    assert done.stderr.endswith(f"{said})\n")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ((), "beamer: source: got None, expected one of --csv, --netbox, --networkx, --mininet"),
@@ -179,3 +205,17 @@ def test_options_that_do_not_fit_are_named(tables: Path, options: tuple[str, ...
     done = run_here(main, "fabric", "build", *(option.replace("TABLES", str(tables)) for option in options))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(said)
+
+
+def test_a_file_that_cannot_be_written_in_the_end_is_named(tmp_path: Path) -> None:
+    put_out(FABRIC, tmp_path / "fabric.yaml")
+    assert read_fabric(tmp_path / "fabric.yaml") == FABRIC
+    with pytest.raises(InputError, match=r"--output: got '.*', expected a file that can be written \(Is a directory\)"):
+        put_out(FABRIC, tmp_path)
+
+
+def test_a_full_disk_is_named(tables: Path) -> None:
+    done = run_here(main, "fabric", "build", "--csv", str(tables), *SHAPE, "--output", "/dev/full")
+    assert (done.returncode, done.stdout) == (2, "")
+    line = "beamer: --output: got '/dev/full', expected a file that can be written (No space left on device)\n"
+    assert done.stderr == line
