@@ -34,22 +34,30 @@ class Holder:
 
 @dataclass(frozen=True)
 class AddressFacts:
-    """An address to listen on. option: that has it. problem: the error number of an attempt, 0 where it is free."""
+    """An address to listen on.
+
+    option: that has it. problem: the error number of an attempt, 0 where it is free. not_found: why its name has no address,
+    empty where it has one.
+    """
 
     option: str
     address: str
     problem: int = 0
     holder: Holder | None = None
+    not_found: str = ""
 
 
 def try_address(option: str, address: str) -> AddressFacts:
-    """Return whether this machine can listen on an address, which is tried and left at once. Raises `InputError`."""
+    """Return whether this machine can listen on an address, which is tried and left at once.
+
+    Raises `InputError` for what is not written as an address.
+    """
     host, port = parse_address(address, option)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         socket.create_server((host, port), family=family).close()
-    except socket.gaierror as error:
-        raise InputError(option, address, f"an address of this machine ({error.strerror})") from error
+    except (socket.gaierror, UnicodeError) as error:  # A name with an empty part is a UnicodeError.
+        return AddressFacts(option, address, not_found=getattr(error, "strerror", None) or str(error))
     except OSError as error:
         holder = holder_of(port) if error.errno == errno.EADDRINUSE else None
         return AddressFacts(option, address, error.errno or errno.EIO, holder)
@@ -60,7 +68,10 @@ def judge_addresses(addresses: Iterable[AddressFacts]) -> Iterator[Finding]:
     """Yield whether a controller could listen on each address."""
     for one in addresses:
         named = f"{one.address} ({one.option})"
-        if not one.problem:
+        if one.not_found:
+            fix = f"give {one.option} an address that `ip address` shows, or add the name to /etc/hosts or the name service"
+            yield fault(f"{named}: the name is not found ({one.not_found})", fix)
+        elif not one.problem:
             yield ok(f"{named} is free")
         elif one.holder is not None and one.holder.is_controller:
             yield ok(f"{named}: a controller listens there, process {one.holder.pid}")

@@ -94,6 +94,15 @@ def test_an_exposed_address_without_credentials_is_a_fault(machine: Machine) -> 
     assert machine.examine(0, "--insecure")["exposure"][0]["verdict"] == "not checked"
 
 
+def test_a_name_that_is_not_found_keeps_no_other_check_from_being_made(machine: Machine) -> None:
+    found = machine.examine(1, http="host.invalid:8657")
+    faulty = {name for name, checks in found.items() if "fault" in {check["verdict"] for check in checks}}
+    assert faulty == {"addresses"}
+    assert [check["verdict"] for check in found["addresses"]] == ["fault", "ok"]
+    assert "host.invalid:8657 (--http): the name is not found" in found["addresses"][0]["found"]
+    assert found["network"][0]["verdict"] == "ok"
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("--journal", "postgresql+psycopg://u:" + secrets.token_hex(4) + "@h/d"), ("--http", "nowhere")]
 )

@@ -31,10 +31,22 @@ def test_an_address_that_is_free_or_taken_is_found_with_who_holds_it() -> None:
     assert try_address("--http", "192.0.2.99:80").problem == errno.EADDRNOTAVAIL
 
 
-@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "host.invalid:80"])
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(InputError, match="--openflow"):
         try_address("--openflow", address)
+
+
+@pytest.mark.parametrize("name", ["host.invalid", "host..invalid"])
+def test_a_name_that_is_not_found_is_a_fault(name: str) -> None:
+    tried = try_address("--http", f"{name}:80")
+    assert tried.not_found
+    (found,) = judge_addresses([tried])
+    assert (found.verdict, found.found) == (
+        CheckVerdict.FAULT,
+        f"{name}:80 (--http): the name is not found ({tried.not_found})",
+    )
+    assert found.fix.startswith("give --http an address that `ip address` shows, or add the name to /etc/hosts")
 
 
 @pytest.mark.parametrize(
