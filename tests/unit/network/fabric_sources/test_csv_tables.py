@@ -66,6 +66,26 @@ def test_what_spreadsheets_write_is_read() -> None:
     assert read({**TABLES, NODES: "\ufeff" + quoted}) == read(TABLES)
 
 
+@pytest.mark.parametrize("ends", [(",", ",", ","), (",,,", "", ",,"), (", ,", ",,,,", ",")])
+def test_empty_columns_at_the_end_are_none(ends: tuple[str, str, str]) -> None:
+    texts = {}
+    for table, text in TABLES.items():
+        lines = text.splitlines()
+        texts[table] = "\n".join(line + ends[min(i, 2)] for i, line in enumerate(lines))
+    assert read(texts) == read(TABLES)
+
+
+def test_a_column_without_a_name_before_another_is_refused() -> None:
+    with pytest.raises(InputError, match=r"nodes\.csv: column 5: got '', expected its name, one of name, kind, ip"):
+        read({**TABLES, NODES: TABLES[NODES].replace("dpid,", ",dpid,")})
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_columns_that_are_separated_otherwise_are_refused(separator: str) -> None:
+    with pytest.raises(InputError, match=r"cables\.csv: got 'rate.*', expected columns that are separated by commas, not by"):
+        read({**TABLES, CABLES: TABLES[CABLES].replace(",", separator)})
+
+
 @pytest.mark.parametrize(
     ("table", "before", "after", "said"),
     [
@@ -77,6 +97,7 @@ def test_what_spreadsheets_write_is_read() -> None:
         (CABLES, "1\n,l1,swp2,2,h2,ens1,\n", '1\n"x', r"cables\.csv line 3: .* valid CSV \(unexpected end of data\)"),
         # of a line
         (CABLES, "swp1,1", "swp1", r"cables\.csv line 2: got 6, expected 7 cells"),
+        (CABLES, "swp1,1\n", "swp1,1,,x\n", r"cables\.csv line 2: got 9, expected 7 cells"),
         (CABLES, "swp2,2", "swp2,", r"cables\.csv line 3: a_port: got None, expected the OpenFlow number of the switch's port"),
         (CABLES, "swp2,2", "swp2,two", r"cables\.csv line 3: a_port: got 'two', expected a whole number"),
         (CABLES, "swp2,2", "swp2,0", r"cables\.csv line 3: a_port: got 0, expected greater than or equal to 1"),
