@@ -34,11 +34,14 @@ def switch_config(vendor: str, profile: str, ports: str | None = None) -> str:
     """Return the configuration by which a maker's switch keeps the order of a profile.
 
     ports: as the switch names them, the maker's example by default. Raises `InputError` for a maker or a profile that is not
-    known, and for ports where the configuration names none.
+    known, for no ports, and for ports where the configuration names
+    none.
     """
     if vendor not in SWITCH_VENDORS:
         raise InputError("--vendor", vendor, nearest(vendor, SWITCH_VENDORS))
     maker = SWITCH_VENDORS[vendor]
     if ports is not None and not maker.ports:
         raise InputError("--ports", ports, f"none for {vendor}, whose configuration is for all ports")
-    return rendered(maker, queue_map(profile, maker.port), ports or maker.ports)
+    if ports is not None and not ports.strip():
+        raise InputError("--ports", ports, f"ports as the switch names them, such as {maker.ports}")
+    return rendered(maker, queue_map(profile, maker.port), maker.ports if ports is None else ports)

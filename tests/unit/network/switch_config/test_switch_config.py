@@ -180,6 +180,8 @@ def test_what_a_queue_has() -> None:
         (("sonik", "local"), r"--vendor: got 'sonik', expected one of aos-cx, .* \(did you mean 'sonic'\?\)"),
         (("sonic", "precedense"), r"--codepoints: got 'precedense', expected one of .* \(did you mean 'precedence'\?\)"),
         (("sonic", "local", "Ethernet0"), r"--ports: got 'Ethernet0', expected none for sonic"),
+        (("nxos", "local", ""), r"--ports: got '', expected ports as the switch names them, such as Ethernet1/"),
+        (("junos", "local", " "), r"--ports: got ' ', expected ports as the switch names them, such as "),
     ],
 )
 def test_what_is_not_known_is_refused(arguments: tuple[str, ...], message: str) -> None:
