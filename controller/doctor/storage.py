@@ -86,9 +86,7 @@ def judge_journal(journal: JournalFacts) -> Iterator[Finding]:
 
 def judge_kernels(kernels: KernelCache) -> Iterator[Finding]:
     """Yield whether compiled kernels are kept, so that a controller starts at once."""
-    fix = (
-        f"set {_CACHE_VARIABLE} to a directory that the controller's user may write, as deploy/beamer-controller.service does"
-    )
+    fix = f"set {_CACHE_VARIABLE} to a directory that the controller's user may write, as deploy/beamer-controller.service does"
     if kernels.problem:
         yield fault(f"user {kernels.user} can keep no compiled kernels ({kernels.problem})", fix)
     elif kernels.compiled:
