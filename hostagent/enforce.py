@@ -17,7 +17,7 @@ from beamer.units import ETHERNET_HEADER
 from hostagent.desired import DesiredState
 from hostagent.expiry.guard import remove_queues
 from hostagent.expiry.state import StateDirectory
-from hostagent.marks.acknowledgements import Acknowledgements
+from hostagent.marks.acknowledgements import Acknowledgements, table_name
 from hostagent.marks.holding import HoldRule
 from hostagent.marks.sockets import SocketTable
 from hostagent.queues.htb import ClassCount, Queues
@@ -242,7 +242,7 @@ class Enforcer:
                 index = self._queues.index(name)
                 if changed.everything or index in changed.links:
                     self._check_mtu(name)
-                notified = changed.everything or index in changed.queues
+                notified = changed.everything or index in changed.queues or table_name(name) in changed.tables
                 counts = self._watched_counts(name, notified or self._since_whole[name] >= whole_after)
                 ports.append(
                     PortCounters(interface=name, classes=tuple(_counter(k, ids, counts) for k, ids in classes.items()))

@@ -35,7 +35,8 @@ class Observation:
     ports: of each switch that is connected, by number. leads_to: where what a switch's port sends arrives. silent: ports to
     other switches whose probes arrive nowhere, also of switches that are not connected any more. answers: the Ethernet address
     by which a host's IP address answers at a port. mute: ports at which nothing answers. unqueued: ports without a queue for
-    the most urgent class, of switches that say what queues they have.
+    the most urgent class, of switches that say what queues they have. foreign: by switch, the rules of other programs that
+    packets meet before Beamer's.
     """
 
     ports: Mapping[str, Mapping[int, PortState]] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Observation:
     answers: Mapping[PortKey, Mapping[str, str]] = field(default_factory=dict)
     mute: frozenset[PortKey] = frozenset()
     unqueued: frozenset[PortKey] = frozenset()
+    foreign: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,25 @@ def mismatches(fabric: Fabric, seen: Observation) -> tuple[Mismatch, ...]:
 
 
 def remarks(fabric: Fabric, seen: Observation) -> tuple[str, ...]:
-    """Return what is odd and may be meant, a sentence each: links that are much faster than their file says."""
+    """Return what is odd and may be meant, a sentence each.
+
+    Links that are much faster than their file says, and rules of other programs.
+    """
     of: dict[tuple[int, int], list[str]] = {}
     for link in fabric.links:
         state = seen.ports.get(link.src, {}).get(link.port)
         if state is not None and state.up and state.bps >= FASTER * link.rate_bps:
             of.setdefault((state.bps, link.rate_bps), []).append(f"{link.src} port {link.port}")
-    return tuple(
+    faster = [
         f"{_listed(ports)} could carry {rate_text(bps)}, and carries the {rate_text(rate_bps)} of the file"
         for (bps, rate_bps), ports in sorted(of.items())
-    )
+    ]
+    foreign = [
+        f"{switch} has rules of other programs that come before Beamer's, {len(rules)} in all: "
+        + "; ".join(tuple(dict.fromkeys(rules))[:_SHOWN])
+        for switch, rules in sorted(seen.foreign.items())
+    ]
+    return (*faster, *foreign)
 
 
 def _listed(ports: list[str]) -> str:

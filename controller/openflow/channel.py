@@ -80,6 +80,7 @@ ANSWERS: Mapping[type, type] = {
     parser.OFPBarrierRequest: parser.OFPBarrierReply,
     parser.OFPRoleRequest: parser.OFPRoleReply,
     parser.OFPFlowStatsRequest: wire.RulesPart,
+    parser.OFPAggregateStatsRequest: parser.OFPAggregateStatsReply,
     parser.OFPMeterConfigStatsRequest: parser.OFPMeterConfigStatsReply,
     parser.OFPPortDescStatsRequest: parser.OFPPortDescStatsReply,
     parser.OFPQueueStatsRequest: parser.OFPQueueStatsReply,

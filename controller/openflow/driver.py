@@ -27,6 +27,7 @@ from controller.openflow.contention import Contention
 from controller.openflow.detours import Detours
 from controller.openflow.identity import check_certified, secure
 from controller.openflow.reports import NetworkSeen, PairCount, SwitchConnected, SwitchEvent, SwitchLost
+from controller.openflow.rule_watch import WatchRation
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot, static_rules
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
@@ -100,6 +101,7 @@ class SwitchDriver:
         self._unserved: dict[asyncio.Task[None], str] = {}
         self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._rules.items()}
         self._limited = LimitedLog()
+        self._ration = WatchRation()
         self._endings = VariedLogLimit(MAX_LOGGED, LOG_AGAIN_S)
         self._detours = Detours(fabric, self._turns, self._replace)
         self._survey = Survey(fabric, self._turns, self._look_soon, self._settled, codepoints) if watches else None
@@ -338,7 +340,8 @@ class SwitchDriver:
         on_event, terms = self._lead
         outdo = partial(self._outdo, name, terms)
         session = SwitchSession(
-            name, channel, self._final[name], on_event, terms.term, outdo, self._turns, self._limited, self._survey
+            *(name, channel, self._final[name], on_event, terms.term, outdo, self._turns, self._limited, self._survey),
+            self._ration,
         )
         self._sessions[name] = session
         if name in self._targets:

@@ -9,7 +9,9 @@ dropped unparsed. A hello is read here alone, as os-ken does not step over an el
     flow removed         of a rule of Beamer's: match of fields
     port status
     packet in            by a rule of Beamer's: match of fields, read here alone, as a switch may match by what it likes
-    multipart reply      flow entries: match of fields, instructions of actions, of which some hold a field
+    multipart reply      flow entries: match of fields, instructions of actions, of which some hold a field; of another
+                         program's nothing but table, priority and cookie is read
+                         number of flow entries
                          meter configurations of bands
                          descriptions of ports
                          counts of queues
@@ -34,10 +36,13 @@ _PACKETS_BYTES = struct.Struct("!QQ")
 _ALIGNED = 8
 _MULTIPART = ofp.OFP_MULTIPART_REPLY_SIZE
 _FLOW_STATS = ofp.OFP_FLOW_STATS_0_SIZE
-_DURATION, _COUNTS = slice(4, 12), slice(32, 48)  # Places in a flow entry (OpenFlow 1.3.5, 7.3.5.2).
+# Places in a flow entry (OpenFlow 1.3.5, 7.3.5.2).
+_DURATION, _COUNTS = slice(4, 12), slice(32, 48)
+_TABLE_AT, _PRIORITY_AT, _COOKIE_AT = 2, 12, 24
 _FLOW_REMOVED = HEADER + 40  # So many bytes precede the match.
 _PACKET_IN = HEADER + 16  # So many bytes precede the match.
 _PACKET_IN_COOKIE = HEADER + 8
+_AGGREGATE = ofp.OFP_AGGREGATE_STATS_REPLY_SIZE
 _PORT = ofp.OFP_PORT_SIZE
 _QUEUE_STATS = ofp.OFP_QUEUE_STATS_SIZE
 _IN_PORT = 0x80000004  # the header of the match field of the port by which a packet has entered
@@ -155,6 +160,17 @@ def counts_of(entry: bytes) -> tuple[int, int]:
     return count, packets
 
 
+def is_foreign(entry: bytes | bytearray) -> bool:
+    """Return whether a flow entry is another program's: Beamer's parsers do not read any more of it."""
+    return bool(_COOKIE.unpack_from(entry, _COOKIE_AT)[0] & COOKIE_MASK != COOKIE_PREFIX << 48)
+
+
+def identity_of(entry: bytes) -> tuple[int, int, int]:
+    """Return the table, the priority and the cookie of a flow entry."""
+    (priority,), (cookie,) = _LENGTH.unpack_from(entry, _PRIORITY_AT), _COOKIE.unpack_from(entry, _COOKIE_AT)
+    return entry[_TABLE_AT], int(priority), int(cookie)
+
+
 def content_of(entry: bytes | bytearray) -> bytes:
     """Return what of a flow entry stays the same from one answer to the next: all but its duration and its counts."""
     return bytes(entry[: _DURATION.start] + entry[_DURATION.stop : _COUNTS.start] + entry[_COUNTS.stop :])
@@ -233,7 +249,8 @@ def _multipart_reply(frame: bytearray, checked_before: Container[bytes]) -> bool
 
 def _flow_entries(frame: bytearray, checked_before: Container[bytes]) -> None:
     for offset, end in _elements(frame, _MULTIPART, len(frame), _FLOW_STATS + 8, "a flow entry", length_at=0):
-        if content_of(frame[offset:end]) in checked_before:
+        entry = frame[offset:end]
+        if content_of(entry) in checked_before or is_foreign(entry):
             continue
         at = _match(frame, offset + _FLOW_STATS, end)
         for instruction, instruction_end in _elements(frame, at, end, 8, "an instruction"):
@@ -259,6 +276,13 @@ def _plain_field(frame: bytearray, offset: int, end: int) -> bool:
     if field_end + -(field_end - offset + 4) % _ALIGNED != end:
         raise FrameError(f"a field of {field_end - offset} bytes at byte {offset} in an action that ends at byte {end}")
     return header >> 16 == _BASIC_CLASS and not header & 0x100
+
+
+def _rule_count(frame: bytearray, _: Container[bytes]) -> None:
+    if len(frame) != _MULTIPART + _AGGREGATE:
+        raise FrameError(
+            f"a number of flow entries in {len(frame) - _MULTIPART} bytes at byte {_MULTIPART}, expected {_AGGREGATE}"
+        )
 
 
 def _meter_configs(frame: bytearray, _: Container[bytes]) -> None:
@@ -353,6 +377,7 @@ def _at_least(frame: bytearray, size: int, what: str) -> None:
 
 _PARTS: Mapping[int, Callable[[bytearray, Container[bytes]], None]] = {
     ofp.OFPMP_FLOW: _flow_entries,
+    ofp.OFPMP_AGGREGATE: _rule_count,
     ofp.OFPMP_METER_CONFIG: _meter_configs,
     ofp.OFPMP_PORT_DESC: _ports,
     ofp.OFPMP_QUEUE: _queues,

@@ -4,17 +4,20 @@ A rule without purpose is removed only when no packet has met it for `SETTLE_S`,
 Packets that a host has marked with a class wait for seconds in its queues: a rule of the class before stays for `LINGER_S`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 
-from controller.event_loop.time_slices import Work, batched
+from controller.event_loop.time_slices import CHEAP, Work, batched
 from controller.openflow.reconcile import difference
 from controller.openflow.rules import Rule, RuleKey, Slot
 
 SETTLE_S = 1.2  # Two readings are further apart than the passes of Open vSwitch's revalidator.
 LINGER_S = 15.0
 COMPARED = 8  # slots compared at once
+# A switch that never shows a rule as it was written has it written again so many times between two calls of `replace`.
+MENDS = 3
 
 Wanted = Callable[[Slot], Rule | None]
 """The rule that is wanted in a slot, at any priority."""
@@ -52,6 +55,24 @@ class Comparison:
         return len(self.add) + self.retired
 
 
+@dataclass(frozen=True)
+class Deviation:
+    """How many rules were read that are not as they were written.
+
+    missing: that are not there, changed: that have another content, unknown: that nobody has written. unheard: that are not
+    there and announce their removal: the announcement may still come. new: how many others were read for the first time.
+    """
+
+    missing: int = 0
+    changed: int = 0
+    unknown: int = 0
+    unheard: int = 0
+    new: int = field(default=0, compare=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.changed or self.unknown)
+
+
 class HeldRules:
     """Know rules by key and by slot, and which of them have lost their purpose.
 
@@ -64,7 +85,12 @@ class HeldRules:
         self._by_slot: dict[Slot, dict[RuleKey, Rule]] = {}
         self._dirty: dict[Slot, None] | None = None  # None stands for all slots.
         self._lost: set[RuleKey] | None = None  # It is set between `begin_reading` and the end of `replace`.
+        self._unheard: frozenset[RuleKey] = frozenset()  # The rules of `Deviation.unheard` at the last reading.
+        self._mends: Counter[RuleKey] = Counter()  # of rules that were not read as they were written since
         self.retired: dict[RuleKey, RetiredRule] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
 
     def __contains__(self, key: object) -> bool:
         return key in self._by_key
@@ -88,10 +114,59 @@ class HeldRules:
                 by_key[rule.key] = by_slot.setdefault(rule.slot, {})[rule.key] = rule
             yield len(some)
         self._by_key, self._by_slot, self._dirty = by_key, by_slot, None
+        self._unheard, self._mends = frozenset(), Counter()
         lost, self._lost = self._lost or (), None
         for key in lost:
             self.pop(key)
         self.retired = {key: retired for key, retired in self.retired.items() if key in by_key}
+
+    def update(self, rules: Sequence[Rule]) -> Work[Deviation]:
+        """Take in everything that there is, as `replace` does, and have those slots alone compared in which that differs."""
+        found, new, differing = 0, 0, list[Rule]()
+        for some in batched(rules, CHEAP):
+            for rule in some:
+                held = self._by_key.get(rule.key)
+                found += held is not None
+                if held is not rule:
+                    if held != rule:
+                        differing.append(rule)
+                        continue
+                    self.put(rule)  # What is read is the same object each time, which is compared faster.
+                    new += 1
+                if self._mends:
+                    self._mends.pop(rule.key, None)
+            yield 1
+        missing = list[RuleKey]()
+        if found != len(self._by_key):
+            read = set[RuleKey]()
+            for some in batched(rules, CHEAP):
+                read.update(rule.key for rule in some)
+                yield 1
+            missing = [key for key in self._by_key if key not in read]
+        lost, self._lost = self._lost or frozenset[RuleKey](), None
+        unheard = {key for key in missing if self._by_key[key].announced and key not in self._unheard}
+        unwritten = {rule.key for rule in differing if rule.key not in self._by_key and rule.key not in lost}
+        changed = {rule.key for rule in differing if rule.key in self._by_key}
+        for rule in differing:
+            if rule.key not in lost:
+                self._mend(rule.key, rule)
+        for key in missing:
+            if key not in unheard:
+                self._mend(key, None)
+        self._unheard = frozenset(unheard)
+        return Deviation(len(missing) - len(unheard), len(changed), len(unwritten), len(unheard), new)
+
+    def _mend(self, key: RuleKey, read: Rule | None) -> None:
+        """Take in what was read in place of what was written, unless that was in vain too often."""
+        self._mends[key] += 1
+        if self._mends[key] > MENDS:
+            return
+        table, _, fields = key
+        self.mark_dirty(((table, fields),))
+        if read is None:
+            self.pop(key)
+        else:
+            self.put(read)
 
     def put(self, rule: Rule) -> None:
         """Take in a rule that was added as is wanted, perhaps in place of another one."""

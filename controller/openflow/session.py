@@ -27,6 +27,7 @@ from controller.openflow.channel import Channel, RefusedError, describe
 from controller.openflow.held_rules import HeldRules
 from controller.openflow.meters import RateMeter
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
+from controller.openflow.rule_watch import RuleWatch, WatchRation
 from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Slot, Table
 from controller.openflow.survey import Survey
 
@@ -73,7 +74,7 @@ class SwitchSession:
     final: takes the counts of removed rules. report: called with every generation that is installed. term: of the controller's
     leadership: the switch obeys the latest leader alone. outdo: returns a later term than one that a switch has obeyed, or
     raises `RefusedError`. turns: of all switches. limited: the log of what switches refuse. survey: of the network, if there
-    is one.
+    is one. ration: of all switches, one of its own if there is none.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class SwitchSession:
         turns: TimeSlices,
         limited: LimitedLog,
         survey: Survey | None = None,
+        ration: WatchRation | None = None,
     ) -> None:
         self._switch = switch
         self._survey = survey
@@ -104,6 +106,7 @@ class SwitchSession:
         self._asked: set[int] = set()  # the transactions whose refusals are of interest
         self._refused: dict[int, str] = {}
         self._audit_at = 0.0
+        self._watch = RuleWatch(switch, channel, turns, ration or WatchRation(), survey)
         self._wake = asyncio.Event()
         self._awaited: list[asyncio.Future[None]] = []  # Callers that wait until the switch is at its target.
         channel.on_message = self._on_message
@@ -123,6 +126,8 @@ class SwitchSession:
         while True:
             if loop.time() >= self._audit_at:
                 await self._audit(loop.time())
+            elif self._target is not None and loop.time() >= self._watch.at:
+                await self._look(loop.time())
             self._wake.clear()
             awaited, self._awaited = self._awaited, []
             wake_at = await self._step(loop.time())
@@ -165,13 +170,19 @@ class SwitchSession:
         self._held.begin_reading()
         read = await self._read_rules()
         await self._turns.do(self._held.replace(rule for rule, _, _ in read))
+        self._watch.begin(self._held, now)
         self._meters = await self._read_meters()
         in_use = (r for r in self._held if r.counts and r.key not in self._held.retired and wire.is_ours(r))
         await self._send(partial(wire.renewal, self._channel.datapath), in_use)
         self._audit_at = now + AUDIT_S
 
+    async def _look(self, now: float) -> None:
+        """Find what other programs have changed since the last reading: `_step` mends it."""
+        if await self._watch.look(self._held, now) and self._meters:
+            self._meters = await self._read_meters()
+
     async def _step(self, now: float) -> float:
-        """Make the changes that are due; return the time of the next ones."""
+        """Make the changes that are due; return the time of the next ones, or of the next look."""
         target = self._target
         if target is None:
             return self._audit_at
@@ -194,11 +205,12 @@ class SwitchSession:
             await self._change(wire.removal, [self._held[key] for key in due if key in self._held])
             return now
         await self._remove_meters(target.meters)
-        return min((self._audit_at, *(retired.due for retired in self._held.retired.values())))
+        return min((self._audit_at, self._watch.at, *(retired.due for retired in self._held.retired.values())))
 
     async def _read_rules(self, table: int = ofp.OFPTT_ALL) -> list[tuple[Rule, int, int]]:
         """Return our rules on the switch, each with its bytes and packets."""
-        return await self._channel.request(wire.stats_request(self._channel.datapath, table))
+        read = await self._channel.request(wire.stats_request(self._channel.datapath, table))
+        return [each for each in read if isinstance(each[0], Rule)]
 
     async def _read_meters(self) -> dict[int, RateMeter]:
         """Return our meters on the switch; none on one that has no meters at all."""
@@ -318,8 +330,9 @@ class SwitchSession:
                 self._refused[message.xid] = describe(message)
         elif isinstance(message, parser.OFPFlowRemoved) and (rule := wire.removed(message)) and rule.counts:
             self._final.add(rule, message.byte_count, message.packet_count)
-            # A rule that Beamer removed is no longer present; any other timed out and may still be wanted.
+            # A rule that Beamer removed is no longer present; any other timed out, or was removed, and may still be wanted.
             if self._held.lose(rule.key):
+                self._watch.deleted += message.reason == ofp.OFPRR_DELETE
                 self._wake.set()
         elif self._survey is not None:
             self._survey.take(self._switch, message)

@@ -104,6 +104,7 @@ class Survey:
         self._rounds = 0
         self._taken: Counter[PortKey] = Counter()  # packets that each port has handed over since the last round
         self._unqueued: dict[str, frozenset[PortKey]] = {}  # by switch, as of `Observation`
+        self._foreign: dict[str, tuple[str, ...]] = {}  # by switch, as of `Observation`
         self._limit = LogLimit(1, 3600.0)
 
     @property
@@ -122,6 +123,7 @@ class Survey:
             answers={port.key: {ip: mac for ip, (mac, _) in port.answers.items()} for port in of_connected if port.answers},
             mute=frozenset(port.key for port in lost if port.link.dst in self._fabric.host),
             unqueued=frozenset(key for name in self._channels for key in self._unqueued.get(name, ())),
+            foreign={name: rules for name, rules in self._foreign.items() if rules and name in self._channels},
         )
 
     async def joined(self, switch: str, channel: Channel) -> None:
@@ -146,12 +148,19 @@ class Survey:
             self._with_rules.add(switch)
             self._probe(self._of_switch[switch])
 
+    def found_foreign(self, switch: str, rules: tuple[str, ...]) -> None:
+        """Take in which rules of other programs come before Beamer's."""
+        if switch in self._channels and rules != self._foreign.get(switch, ()):
+            self._foreign[switch] = rules
+            self._on_change()
+
     def left(self, switch: str) -> None:
         """Say no more of the ports of a switch that is gone."""
         if self._channels.pop(switch, None) is None:
             return
         self._with_rules.discard(switch)
         self._unqueued.pop(switch, None)
+        self._foreign.pop(switch, None)
         del self._all_ports[switch]
         for port in self._of_switch[switch]:
             is_dead = port.lost >= LOST or port.leads_to not in (None, self._end_of(port))

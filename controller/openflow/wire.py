@@ -1,6 +1,6 @@
 """Rules as OpenFlow 1.3 messages and back: the only place that makes os-ken's matches, instructions and actions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from beamer.network.observed_fabric import PortState
-from controller.openflow.frames import content_of, counts_of, entries_of, has_more
+from controller.openflow.frames import content_of, counts_of, entries_of, has_more, identity_of, is_foreign
 from controller.openflow.meters import RateMeter
 from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX, Match, Output, Rule, RuleAction, SetField, SetQueue
 
@@ -82,11 +82,35 @@ def observed_meters(configs: Iterable[Any]) -> dict[int, RateMeter]:
     return {number: meter for number, meter in found.items() if meter.is_own}
 
 
-def stats_request(datapath: Any, table: int = ofp.OFPTT_ALL) -> Any:
-    """Return the request for our rules with their counters."""
-    return parser.OFPFlowStatsRequest(
-        datapath, 0, table, ofp.OFPP_ANY, ofp.OFPG_ANY, cookie=COOKIE, cookie_mask=COOKIE_MASK, match=parser.OFPMatch()
-    )
+def stats_request(datapath: Any, table: int = ofp.OFPTT_ALL, *, foreign: bool = False) -> Any:
+    """Return the request for our rules with their counters. foreign: and for those of other programs."""
+    cookie, mask = (0, 0) if foreign else (COOKIE, COOKIE_MASK)
+    any_port, any_group = ofp.OFPP_ANY, ofp.OFPG_ANY
+    return parser.OFPFlowStatsRequest(datapath, 0, table, any_port, any_group, cookie, mask, parser.OFPMatch())
+
+
+def count_request(datapath: Any, *, foreign: bool = False) -> Any:
+    """Return the request for the number of our rules. foreign: of these and those of other programs."""
+    cookie, mask = (0, 0) if foreign else (COOKIE, COOKIE_MASK)
+    any_port, any_group = ofp.OFPP_ANY, ofp.OFPG_ANY
+    return parser.OFPAggregateStatsRequest(datapath, 0, ofp.OFPTT_ALL, any_port, any_group, cookie, mask, parser.OFPMatch())
+
+
+def rule_count(answer: Sequence[Any]) -> int:
+    """Return the number of rules in an answer to `count_request`, which comes behind their packets and bytes."""
+    return int(answer[2])
+
+
+@dataclass(frozen=True, order=True)
+class ForeignRule:
+    """A rule of another program: what is read of it without its match and its instructions, which may be of any kind."""
+
+    table: int
+    priority: int
+    cookie: int
+
+    def __str__(self) -> str:
+        return f"table {self.table} priority {self.priority} cookie {self.cookie:#x}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +119,7 @@ class RulesPart:
 
     xid: int
     flags: int
-    body: tuple[tuple[Rule, int, int], ...]
+    body: tuple[tuple[Rule | ForeignRule, int, int], ...]
 
 
 class RuleReader:
@@ -117,10 +141,12 @@ class RuleReader:
             self._forget()
         return RulesPart(xid, ofp.OFPMPF_REPLY_MORE if more else 0, body)
 
-    def _rule(self, entry: bytes) -> Rule:
+    def _rule(self, entry: bytes) -> Rule | ForeignRule:
         content = content_of(entry)
         rule = self.known.get(content)
         if rule is None:
+            if is_foreign(entry):
+                return ForeignRule(*identity_of(entry))
             rule = _rule_of(parser.OFPFlowStats.parser(entry, 0))
             if len(content) > _MAX_CONTENT:
                 return rule

@@ -70,8 +70,13 @@ def _chains(interface: str, codepoints: Codepoints) -> dict[str, tuple[str, ...]
     }
 
 
+def table_name(interface: str) -> str:
+    """Return the name of an interface's table."""
+    return f"beamer-{interface}"
+
+
 def _table(interface: str) -> str:
-    return f"table ip beamer-{interface}"
+    return f"table ip {table_name(interface)}"
 
 
 def _script(interface: str, codepoints: Codepoints) -> str:

@@ -16,7 +16,7 @@ from pyroute2 import netns
 
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import two_spines
-from controller.openflow.reports import SwitchEvent, SwitchInstalled
+from controller.openflow.reports import NetworkSeen, SwitchEvent, SwitchInstalled
 from controller.openflow.rules import JobRules
 from controller.openflow.terms import Terms
 from tests.support.namespaces import add_namespace, namespace_prefix, remove_abandoned_namespaces
@@ -142,6 +142,9 @@ class Listener:
             while len(found := self.installed(generation)) < len(NAMES):
                 await asyncio.sleep(0.02)
         return found
+
+    def seen(self) -> list[NetworkSeen]:
+        return [event for event in self.events if isinstance(event, NetworkSeen)]
 
     def installed(self, generation: int) -> dict[str, SwitchInstalled]:
         return {e.switch: e for e in self.events if isinstance(e, SwitchInstalled) and e.generation == generation}

@@ -14,6 +14,7 @@ from hostagent.desired import desired_state
 from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.expiry.state import StateDirectory
 from hostagent.limits import MAX_PORT_FRAME_BYTES, MAX_RATE_BPS
+from hostagent.marks import acknowledgements
 from hostagent.queues.htb import Queues
 from hostagent.queues.tree import Change, Tree
 from tests.support.namespaces import Namespace, cabled_namespaces
@@ -100,6 +101,39 @@ def test_what_somebody_changes_comes_back_with_the_next_report_and_nothing_is_re
         assert enforcer.mended() == {"data": 1, "lo": 1}
 
     with_enforcer(spaces[0], tmp_path, tamper)
+
+
+def test_rules_of_nftables_come_back_with_the_next_report_and_are_not_read_otherwise(
+    spaces: tuple[Namespace, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, ports = spaces[0], [{**PORTS[0], "classify": "mark"}]
+    marking = desired_state(Assignment.model_validate({"generation": 1, "ports": ports}))
+    changes = {
+        "everything": ("flush", "ruleset"),
+        "a chain": ("flush", "chain", "ip", "beamer-data", "acknowledgement"),
+        "a rule that was added": ("add", "rule", "ip", "beamer-data", "leaving", "drop"),
+        "the table": ("delete", "table", "ip", "beamer-data"),
+    }
+
+    def tamper() -> None:
+        enforcer = Enforcer(StateDirectory(tmp_path))
+        enforcer.apply(marking)
+        whole = here.run("nft", "list", "table", "ip", "beamer-data")
+        for command in changes.values():
+            here.run("nft", *command)
+            enforcer.counters()
+            assert here.run("nft", "list", "table", "ip", "beamer-data") == whole
+            assert enforcer.mended() == {"data": 1}
+            enforcer.counters()  # The kernel says what was mended, too.
+        monkeypatch.setattr(acknowledgements, "nft", read.append)
+        here.run("nft", "add", "table", "ip", "others")
+        here.run("nft", "flush", "table", "ip", "others")
+        enforcer.counters()
+        enforcer.close()
+
+    read: list[object] = []
+    here.call(tamper)
+    assert not read
 
 
 def test_reading_changes_nothing_and_no_repair_resets_a_counter(

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -311,5 +313,45 @@ def test_rules_that_vanish_are_put_back_and_a_lost_switch_is_reported(lab: Lab) 
                 async with asyncio.timeout(5):
                     while SwitchLost("s1") not in listener.events:
                         await asyncio.sleep(0.05)
+
+    lab.drive(scenario)
+
+
+# What another program changes is noticed within 5 s (`COUNT_S`, `UNHEARD_S`); a busy machine has more, and less than `AUDIT_S`.
+BUSY_MACHINE_S = 30.0
+
+
+def test_what_another_program_does_to_rules_is_noticed_and_mended_or_named(lab: Lab) -> None:
+    """A removal, a change in place, a replacement, and a rule before Beamer's that is left."""
+    ofctl = ("ovs-ofctl", "-O", "OpenFlow13")
+    fabric = replace(FABRIC, switches=tuple(replace(switch, agent=switch.name) for switch in FABRIC.switches))
+    route = f"table=3,priority=2000,ip,nw_dst={RIGHT.ip}"
+
+    async def scenario() -> None:
+        async with Listener(fabric=fabric, watches=True) as listener:
+            await listener.install(1, job(klass=3))
+            before, took = lab.flows("l1"), dict[str, float]()
+
+            async def until(what: str, condition: Callable[[], object]) -> None:
+                began = time.monotonic()
+                async with asyncio.timeout(BUSY_MACHINE_S):
+                    while not condition():
+                        await asyncio.sleep(0.05)
+                took[what] = time.monotonic() - began
+
+            for what, command in {
+                "all routes removed": ("del-flows", "l1", "table=3"),
+                "a route changed": ("mod-flows", "--strict", "l1", f"{route},actions=drop"),
+                "a route replaced": ("add-flow", "l1", f"{route},cookie=0x77,actions=drop"),
+                "a pair removed": ("del-flows", "l1", "table=1,dl_type=0x0800"),
+            }.items():
+                lab.run(*ofctl, *command)
+                assert lab.flows("l1") != before
+                await until(what, lambda: lab.flows("l1") == before)
+            lab.run(*ofctl, "add-flow", "l1", "table=0,priority=60000,cookie=0x77,udp,actions=drop")
+            text = "l1 has rules of other programs that come before Beamer's, 1 in all: table 0 priority 60000 cookie 0x77"
+            await until("a rule of another program", lambda: any(text in seen.remarks for seen in listener.seen()))
+            assert len(lab.flows("l1") - before) == 1, "it is left"
+            print({what: f"{took_s:.2f} s" for what, took_s in took.items()})
 
     lab.drive(scenario)

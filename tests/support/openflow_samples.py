@@ -135,6 +135,10 @@ READ: Mapping[str, bytes] = {
     "no flow entries": multipart(ofp.OFPMP_FLOW),
     "more flow entries": multipart(ofp.OFPMP_FLOW, ENTRY, flags=ofp.OFPMPF_REPLY_MORE),
     "masked match": multipart(ofp.OFPMP_FLOW, flow_entry(match(IPV4, field(11, b"\x0a\x00\x00\x00", b"\xff\x00\x00\x00")))),
+    "another program's flow entry": multipart(
+        ofp.OFPMP_FLOW, flow_entry(match(field(105, bytes(4), oxm_class=1)), element(77, bytes(4)), cookie=1)
+    ),
+    "number of flow entries": multipart(ofp.OFPMP_AGGREGATE, struct.pack("!QQIxxxx", 7, 700, 3)),
     "packet in": packet_in(match(field(105, bytes(4), oxm_class=1), IN_PORT), b"data of any length"),
     "packet in without a port": packet_in(match(IPV4), b""),
     "port status": port_status(port(3, "l1-eth3")),

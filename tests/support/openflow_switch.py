@@ -129,6 +129,7 @@ def trace_packet(fabric: Fabric, tables: Mapping[str, Iterable[Rule]], source: s
     return PacketTrace(tuple(hops), here)
 
 
+MAX_PART = 256  # So many entries are in a part of an answer.
 TERMS = 1 << 64
 NO_TERM = TERMS - 1  # OpenFlow 1.3.5, 7.3.9: what a switch says that has been asked by no leader yet
 
@@ -150,7 +151,8 @@ class FakeSwitch:
     error. mods: every flow modification since it connected, as (command, key). has_meters: or answers by errors what
     concerns them. meters: their messages by id. meter_mods: as (command, id). distort: what becomes of a frame it sends.
     term: the latest leader's, 0 before the first. ports: their descriptions, as on the wire. queues: by port and number; None:
-    the switch does not show them.
+    the switch does not show them. counts: whether it counts its rules, rather than answering by an error. counted, read: how
+    often it was asked for their number, and for themselves.
     """
 
     dpid: int
@@ -166,6 +168,9 @@ class FakeSwitch:
     term: int = 0
     ports: tuple[bytes, ...] = ()
     queues: tuple[tuple[int, int], ...] | None = None
+    counts: bool = True
+    counted: int = 0
+    read: int = 0
 
     def __post_init__(self) -> None:
         self.answering.set()
@@ -227,8 +232,10 @@ class FakeSwitch:
                 self.say(ofp.OFPT_MULTIPART_REPLY, struct.pack("!HHxxxx", ofp.OFPMP_PORT_DESC, 0) + b"".join(self.ports), xid)
             case ofp.OFPT_MULTIPART_REQUEST if struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_QUEUE:
                 self._answer_queues_request(xid, frame)
+            case ofp.OFPT_MULTIPART_REQUEST if struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_AGGREGATE:
+                self._answer_count_request(xid, frame)
             case ofp.OFPT_MULTIPART_REQUEST:
-                self._answer_stats_request(xid)
+                self._answer_stats_request(xid, frame)
             case ofp.OFPT_METER_MOD:
                 self._modify_meter(_meter_mod(frame), xid, frame)
             case ofp.OFPT_FLOW_MOD:
@@ -289,10 +296,27 @@ class FakeSwitch:
         counts = b"".join(struct.pack("!IIQQQII", port, queue, 0, 0, 0, 0, 0) for port, queue in self.queues)
         self._write(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack("!HHxxxx", ofp.OFPMP_QUEUE, 0) + counts)
 
-    def _answer_stats_request(self, xid: int) -> None:
-        """Answer in two parts, as a switch with many rules does."""
-        packed = [stats_of(entry) for entry in self.entries.values()]
-        for part, flags in ((packed[::2], ofp.OFPMPF_REPLY_MORE), (packed[1::2], 0)):
+    def _asked_for(self, frame: bytes) -> list[FlowEntry]:
+        """Return the entries that have the cookie of a request."""
+        cookie, mask = struct.unpack_from("!QQ", frame, ofp.OFP_HEADER_SIZE + 8 + 16)
+        return [entry for entry in self.entries.values() if not (entry.message.cookie ^ cookie) & mask]
+
+    def _answer_count_request(self, xid: int, frame: bytes) -> None:
+        self.counted += 1
+        if not self.counts:
+            code = struct.pack("!HH", ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_MULTIPART)
+            self._write(ofp.OFPT_ERROR, xid, code + frame[:64])
+            return
+        number = struct.pack("!HHxxxxQQIxxxx", ofp.OFPMP_AGGREGATE, 0, 0, 0, len(self._asked_for(frame)))
+        self._write(ofp.OFPT_MULTIPART_REPLY, xid, number)
+
+    def _answer_stats_request(self, xid: int, frame: bytes) -> None:
+        """Answer in two parts or more, as a switch with many rules does."""
+        self.read += 1
+        packed = [stats_of(entry) for entry in self._asked_for(frame)]
+        parts = max(2, -(-len(packed) // MAX_PART))
+        for number in range(parts):
+            part, flags = packed[number::parts], ofp.OFPMPF_REPLY_MORE if number < parts - 1 else 0
             self._write(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack("!HHxxxx", ofp.OFPMP_FLOW, flags) + b"".join(part))
 
     def _write(self, kind: int, xid: int, body: bytes) -> None:

@@ -230,6 +230,19 @@ def test_trees_are_read_whole_when_no_connection_is_held_but_not_never(
     assert read_whole(2 * WHOLE_TREE_EVERY) == ["e0", "e1"], "though one or another is always held"
 
 
+def test_an_interface_whose_table_of_nftables_changes_is_read_with_the_next_report_alone(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets, kernel: FakeKernelChanges
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    enforcer.apply(wanted())
+    enforcer.counters()
+    queues.reconciled.clear()
+    kernel.changed = Changed(tables=frozenset({"beamer-e1", "beamer_hold", "filter"})) | Changed()
+    for _ in range(2):
+        enforcer.counters()
+    assert queues.reconciled == ["e1"]
+
+
 def test_an_interface_that_was_replaced_gets_its_tree_again(tmp_path: Path, queues: FakeQueues, sockets: FakeSockets) -> None:
     enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
     enforcer.apply(wanted())

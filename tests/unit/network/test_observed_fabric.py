@@ -152,3 +152,11 @@ def test_links_much_faster_than_their_file_says_are_remarked_on_and_no_mismatch(
     (text,) = remarks(FABRIC, every)
     assert text.count(" port ") == 3, text
     assert "more ports: each could carry" in text
+
+
+def test_rules_of_other_programs_before_beamers_are_remarked_on_and_few_of_them_named() -> None:
+    every = {"l1": ("table 0 priority 7 cookie 0x0",) * 2, "s1": tuple(f"table {number}" for number in range(9))}
+    assert remarks(FABRIC, replace(RIGHT, foreign=every)) == (
+        "l1 has rules of other programs that come before Beamer's, 2 in all: table 0 priority 7 cookie 0x0",
+        "s1 has rules of other programs that come before Beamer's, 9 in all: table 0; table 1; table 2",
+    )

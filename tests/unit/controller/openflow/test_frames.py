@@ -11,7 +11,16 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from beamer.network.observed_fabric import PortState
 from controller.openflow import wire
-from controller.openflow.frames import FrameError, FrameHeader, PacketIn, content_of, hello_versions, packet_in, readable
+from controller.openflow.frames import (
+    FrameError,
+    FrameHeader,
+    PacketIn,
+    content_of,
+    hello_versions,
+    packet_in,
+    part_kind,
+    readable,
+)
 from controller.openflow.rules import Rule
 from tests.support import openflow_samples as samples
 from tests.support.openflow_samples import (
@@ -37,16 +46,18 @@ DATAPATH = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
 
 
 def read(data: bytes) -> Any:
-    """Return os-ken's message of a frame that may reach it."""
+    """Return what is read of a frame that may be."""
     checked = readable(data)
     assert checked is not None
     head = FrameHeader.of(checked)
     if head.kind == ofp.OFPT_PACKET_IN:
         return packet_in(checked)
+    if part_kind(checked) == ofp.OFPMP_FLOW:
+        return wire.RuleReader().read(head.xid, checked)
     return parser.msg_parser(DATAPATH, head.version, head.kind, head.length, head.xid, checked)
 
 
-def rules_of(data: bytes) -> tuple[tuple[Rule, int, int], ...]:
+def rules_of(data: bytes) -> tuple[tuple[Rule | wire.ForeignRule, int, int], ...]:
     """Return what is read of an answer with flow entries."""
     checked = readable(data)
     assert checked is not None
@@ -123,6 +134,10 @@ WRONG = {
     "band of length 0": meters(meter(1, with_length(band(), 0))),
     "band of another length": meters(meter(1, element(ofp.OFPMBT_DROP, bytes(16)))),
     "band that is not defined": meters(meter(1, band(77))),
+    "half a number of flow entries": multipart(ofp.OFPMP_AGGREGATE, bytes(12)),
+    "two numbers of flow entries": multipart(ofp.OFPMP_AGGREGATE, bytes(48)),
+    "another program's flow entry of length 0": entries(with_length(flow_entry(MATCH, cookie=1), 0, at=0)),
+    "another program's flow entry beyond the frame": entries(with_length(flow_entry(MATCH, cookie=1), 80, at=0)),
 }
 
 
@@ -150,6 +165,12 @@ def test_every_action_of_the_standard_is_handed_on_at_its_length(name: str) -> N
     action = element(getattr(ofp, f"OFPAT_{name}"), bytes(4))
     data = entries(flow_entry(MATCH, apply_actions(action), goto(3)))
     assert readable(data) == data
+
+
+def test_of_another_programs_rule_only_where_it_is_and_whose_is_read_whatever_it_matches() -> None:
+    odd = element(ofp.OFPMT_OXM, field(0, bytes(4), oxm_class=1) + b"\xff")
+    data = entries(ENTRY, flow_entry(odd, element(77, b"\0"), cookie=5, table=2, priority=9))
+    assert [rule for rule, _, _ in read(data).body][1] == wire.ForeignRule(2, 9, 5)
 
 
 def test_a_packet_in_says_where_it_entered_and_holds_the_packet() -> None:
@@ -234,8 +255,8 @@ def test_rules_that_were_read_are_not_parsed_again(monkeypatch: pytest.MonkeyPat
 def test_what_a_reader_remembers_is_bounded() -> None:
     reader = wire.RuleReader()
     for number in range(20):
-        reader.read(1, entries(*(flow_entry(MATCH, goto(3), cookie=1000 * number + n) for n in range(500))))
-    assert len(reader.known) <= 3 * 500
+        reader.read(1, entries(*(flow_entry(MATCH, goto(3), cookie=wire.COOKIE + 1000 * number + n) for n in range(500))))
+    assert 500 <= len(reader.known) <= 3 * 500
     longest = flow_entry(MATCH, apply_actions(*(100 * [samples.QUEUE])))
     ((rule, _, _),) = reader.read(1, entries(longest)).body
     assert len(rule.actions) == 100
@@ -260,11 +281,13 @@ def test_whatever_of_a_changed_frame_passes_is_parsed_without_a_surprise() -> No
         outcomes["dropped" if passed is None else "parsed"] += 1
         if passed is not None:
             message = read(bytes(data))
-            if isinstance(message, parser.OFPFlowStatsReply):
+            if isinstance(message, wire.RulesPart):
                 again = readable(bytes(data), warm.known)
                 assert again is not None
                 assert warm.read(1, again).body == rules_of(bytes(data))
                 for rule, _, _ in rules_of(bytes(data)):
+                    if isinstance(rule, wire.ForeignRule):
+                        continue
                     assert (rule.pair is not None) == rule.counts
                     written(wire.removal(DATAPATH, rule))
                     if wire.is_ours(rule):

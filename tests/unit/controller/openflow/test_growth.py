@@ -9,7 +9,7 @@ import pytest
 
 from beamer.testing.fabrics import star
 from controller.event_loop import time_slices as slices
-from controller.openflow import channel, session
+from controller.openflow import channel, rule_watch, session
 from controller.openflow.rules import JobRules
 from tests.support.effort import turns
 from tests.support.openflow_switch import FakeSwitch
@@ -27,6 +27,7 @@ def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE", 8)
     monkeypatch.setattr(session, "BATCH", 8)
     monkeypatch.setattr(session, "FLUSH_S", 0.001)
+    monkeypatch.setattr(rule_watch, "COUNT_S", PATIENCE_S)  # It is changes alone that are counted.
     for name in ("SILENCE_S", "ANSWER_S"):
         monkeypatch.setattr(channel, name, PATIENCE_S)
 

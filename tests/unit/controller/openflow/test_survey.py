@@ -517,3 +517,19 @@ def test_of_queues_that_a_switch_does_not_show_nothing_is_said_but_once_that_it_
         ]
 
     run(scenario)
+
+
+def test_rules_of_other_programs_are_shown_while_their_switch_is_connected() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        changes = site.wires.changes
+        for _ in range(2):
+            site.survey.found_foreign("l1", ("table 0",))
+        assert site.survey.observation().foreign == {"l1": ("table 0",)}
+        assert site.wires.changes == changes + 1
+        site.survey.left("l1")
+        site.survey.found_foreign("l1", ("table 0",))
+        await site.join("l1")
+        assert site.survey.observation().foreign == {}
+
+    run(scenario)
