@@ -47,11 +47,11 @@ from hostagent.doctor.kernel import (
     judge_release,
     read_kernel,
 )
+from hostagent.doctor.options import AttachOption
 from hostagent.doctor.path_mtu import PathMtu, judge_path, measure
 from hostagent.link.tls import client_context
 
 NameOption = Annotated[str | None, typer.Option(help="The agent's name, as beamer-hostagent is given it.")]
-AttachOption = Annotated[Path, typer.Option(help="The agent's Unix socket.")]
 StateOption = Annotated[Path, typer.Option(help="Where agents record what is theirs.")]
 CaOption = Annotated[Path | None, typer.Option(help=f"As beamer-hostagent is given it.  [default: {CA_VARIABLE}]")]
 CertOption = Annotated[Path | None, typer.Option(help="The agent's certificate, PEM.")]

@@ -16,7 +16,6 @@ from beamer.doctor.report import report
 from beamer.errors import InputError, nearest
 from beamer.inspect.options import JsonFlag
 from hostagent.command import DEFAULT_ATTACH
-from hostagent.doctor.host import AttachOption
 from hostagent.doctor.interfaces import (
     InterfaceFacts,
     judge_equal_mtu,
@@ -35,6 +34,7 @@ from hostagent.doctor.open_vswitch import (
     read_database,
     version,
 )
+from hostagent.doctor.options import AttachOption
 
 TESTED = (3, 1)  # The version of Open vSwitch that Beamer's tests run on.
 BUFFER_BYTES = 33_554_432
