@@ -1,6 +1,7 @@
 """Finds a network: it listens for switches and agents, sends probes, and ends once nothing more is found. It leads nothing."""
 
 import asyncio
+import signal
 import socket
 import time
 from dataclasses import dataclass
@@ -38,8 +39,20 @@ class DiscoveryOptions:
     """The certificates with which agents and switches are let in."""
 
 
-async def discover(options: DiscoveryOptions, listener: socket.socket) -> SeenNetwork:
-    """Return what is seen of a network. listener: where agents connect. Raises `PlatformError` if it cannot listen."""
+@dataclass(frozen=True)
+class Search:
+    """What was seen of a network. complete: whether nothing more was found for long, and each address was asked for."""
+
+    seen: SeenNetwork
+    complete: bool
+
+
+async def discover(options: DiscoveryOptions, listener: socket.socket) -> Search:
+    """Look for a network. listener: where agents connect. Raises `PlatformError` if it cannot listen."""
+    searching = asyncio.current_task()
+    assert searching is not None
+    # Ctrl-C cancels it as well: switches lose their rules either way.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, searching.cancel)
     limits = Limits()
     switches = SwitchFinder(*options.switches, options.credentials.switches)
     agents = AgentFinder(limits)
@@ -48,6 +61,8 @@ async def discover(options: DiscoveryOptions, listener: socket.socket) -> SeenNe
     server = http_server(discovery_app(agents, authorization), limits, options.connections, options.credentials.http)
     serving = asyncio.create_task(server.serve([listener]))
     try:
+        addresses = ["{}:{}".format(*one[:2]) for one in (listener.getsockname(), switches.address)]
+        log.info("waiting for agents and switches", http=addresses[0], openflow=addresses[1])
         return await _until_quiet(switches, agents, options)
     finally:
         await switches.stop()
@@ -55,7 +70,7 @@ async def discover(options: DiscoveryOptions, listener: socket.socket) -> SeenNe
         await serving
 
 
-async def _until_quiet(switches: SwitchFinder, agents: AgentFinder, options: DiscoveryOptions) -> SeenNetwork:
+async def _until_quiet(switches: SwitchFinder, agents: AgentFinder, options: DiscoveryOptions) -> Search:
     """Probe until nothing more is found."""
     loop = asyncio.get_running_loop()
     seen, changed_at, ends_at = SeenNetwork(), loop.time(), loop.time() + options.longest_s
@@ -70,5 +85,6 @@ async def _until_quiet(switches: SwitchFinder, agents: AgentFinder, options: Dis
             counts = {"switches": len(seen.switches), "agents": len(seen.agents), "answering_ports": len(seen.answers)}
             log.info("found", **counts, cables=len(seen.leads_to) // 2)
         asked = switches.sweeps >= SWEEPS or not addresses
-        if (asked and loop.time() - changed_at >= options.quiet_s) or loop.time() >= ends_at:
-            return seen
+        complete = asked and loop.time() - changed_at >= options.quiet_s
+        if complete or loop.time() >= ends_at:
+            return Search(seen, complete)

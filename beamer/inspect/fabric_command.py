@@ -36,7 +36,7 @@ def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
         for text in found["mismatches"]:
             out.print(shown(text))
         for text in found.get("remarks", ()):
-            out.print(shown(f"this may be meant: {text}"))
+            out.print(shown(f"remark: {text}"))
         for text in summary(found, of):
             out.print(shown(text))
     if found["mismatches"] or found["unseen"]:

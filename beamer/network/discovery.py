@@ -10,8 +10,10 @@ Pure: whoever asks switches and agents (`controller.discovery`) fills a `SeenNet
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import networkx as nx
 
 from beamer.errors import InputError
 from beamer.network.fabric import MAX_PLANES, Fabric, Host, Link, Switch
@@ -20,6 +22,7 @@ from beamer.network.observed_fabric import PortState
 from beamer.network.protocol import Interface
 from beamer.units import ETHERNET_MTU
 
+_SHOWN = 3  # So many hosts are named in a sentence.
 End = tuple[int, int]
 """A switch, by its datapath id, and the OpenFlow number of one of its ports."""
 
@@ -68,27 +71,33 @@ def discovered(seen: SeenNetwork, name: str, rate_bps: int | None = None) -> Dis
     """Return the network that is seen.
 
     rate_bps: of every cable; None: as switches say of their ports. Raises `InputError` where there is no host or switch, where
-    a rate is not known, and where no controller could lead what is seen.
+    a rate is not known, and where no controller could lead what is seen; it says what was left out as well.
     """
-    return _Discovery(seen).network(name, rate_bps)
+    discovery = _Discovery(seen)
+    try:
+        return discovery.network(name, rate_bps)
+    except InputError as error:
+        if not discovery.left_out:
+            raise
+        expected = f"{error.expected}; left out: {'; '.join(discovery.left_out)}"
+        raise InputError(error.field, error.value, expected) from error
 
 
 class _Discovery:
     def __init__(self, seen: SeenNetwork) -> None:
+        self.left_out: list[str] = []
         self._seen = seen
-        self._left_out: list[str] = []
         self._names = self._switch_names()
-        self._owners = {dpid: self._owner(dpid) for dpid in seen.switches}
+        self._owners: dict[int, str | None] = {dpid: self._owner(dpid) for dpid in seen.switches}
 
     def network(self, name: str, rate_bps: int | None) -> DiscoveredNetwork:
         if not self._seen.switches:
             raise InputError("switches", 0, "a switch that has this address as its controller, and speaks OpenFlow 1.3")
-        trunks, attached = list(self._trunks()), list(self._attached())
+        trunks = list(self._trunks())
+        attached = self._connected(self._first_of_each(self._attached()), trunks)
         if not attached:
-            text = "; ".join(self._left_out) or "no agent has connected"
-            raise InputError(
-                "hosts", 0, f"an agent on each host, one of whose IPv4 addresses answers at a switch's port: {text}"
-            )
+            expected = "an agent on each host, one of whose IPv4 addresses answers at a switch's port"
+            raise InputError("hosts", 0, expected if self._seen.agents else f"{expected}; no agent has connected")
         hosts = {one.agent: Host(one.agent, one.ip, one.interface.mac, one.agent) for one in attached}
         taken = hosts.keys() & set(self._names.values())
         names = {dpid: f"{bridge}-{dpid:x}" if bridge in taken else bridge for dpid, bridge in self._names.items()}
@@ -100,32 +109,32 @@ class _Discovery:
         for a, b in trunks:
             rate = self._rate(rate_bps, a, b)
             links += [Link(names[src[0]], names[dst[0]], rate, src[1], self._port(src).name) for src, dst in ((a, b), (b, a))]
-        switches = tuple(
-            Switch(names[dpid], dpid, self._owners[dpid]) for dpid in sorted(names, key=lambda one: _natural(names[one]))
-        )
+        switches = [Switch(names[dpid], dpid, self._owners[dpid]) for dpid in names]
         fabric = Fabric(
             name,
             tuple(hosts[agent] for agent in sorted(hosts, key=_natural)),
-            switches,
+            tuple(sorted(switches, key=lambda one: _natural(one.name))),
             tuple(links),
             mtu=self._mtu([one.interface for one in attached]),
         )
         check_deployable(fabric)
         planes = min(fabric.next_hops.choices(fabric.host), MAX_PLANES)
-        return DiscoveredNetwork(Fabric(name, fabric.hosts, switches, fabric.links, planes, fabric.mtu), tuple(self._left_out))
+        return DiscoveredNetwork(replace(fabric, planes=planes), tuple(self.left_out))
 
     def _owner(self, dpid: int) -> str | None:
-        """Return the agent on the machine of a switch: it has all of its ports."""
-        ports = {(port.name, port.mac): number for number, port in self._seen.switches[dpid].ports.items()}
+        """Return the agent on the machine of a switch: it has all of its ports that anything was seen at."""
+        used = self._seen.leads_to.keys() | set(self._seen.leads_to.values()) | self._seen.answers.keys()
+        ports = {
+            (port.name, port.mac): number for number, port in self._seen.switches[dpid].ports.items() if (dpid, number) in used
+        }
         for agent, found in sorted(self._seen.agents.items()):
             missing = sorted(number for key, number in ports.items() if key not in {(one.name, one.mac) for one in found})
             if ports and not missing:
                 return agent
             if len(missing) < len(ports):
                 lacking = ", ".join(map(str, missing))
-                self._left_out.append(
-                    f"agent {agent} has ports of {self._names[dpid]} but for {lacking}: it does not make its queues"
-                )
+                text = f"agent {agent} has ports of {self._names[dpid]} but for {lacking}, and so does not make its queues"
+                self.left_out.append(f"{text}: run an agent where all are")
         return None
 
     def _switch_names(self) -> dict[int, str]:
@@ -141,53 +150,88 @@ class _Discovery:
         leads, found = self._seen.leads_to, dict[tuple[int, int], tuple[End, End]]()
         for a, b in sorted(leads.items()):
             if leads.get(b) != a:
-                self._left_out.append(f"what {self._said(a)} sends arrives at {self._said(b)}, and nothing the other way")
+                self.left_out.append(f"what {self._said(a)} sends arrives at {self._said(b)}, and nothing the other way")
             elif a < b:
                 pair = a[0], b[0]
                 if a[0] == b[0]:
-                    self._left_out.append(f"a cable leads from {self._said(a)} to {self._said(b)}, which is the same switch")
+                    self.left_out.append(f"a cable leads from {self._said(a)} to {self._said(b)}, which is the same switch")
                 elif pair in found:
                     first = self._said(found[pair][0])
-                    self._left_out.append(f"a second cable beside {first}: {self._said(a)} to {self._said(b)}; one is used")
+                    self.left_out.append(f"a second cable beside {first}: {self._said(a)} to {self._said(b)}; one is used")
                 else:
                     found[pair] = a, b
                     yield a, b
 
     def _attached(self) -> Iterator[_Attached]:
-        """Yield the hosts, each at its first port."""
-        of_mac = {one.mac: (agent, one) for agent, found in sorted(self._seen.agents.items()) for one in found}
-        at: dict[str, list[tuple[End, Interface]]] = defaultdict(list)
+        """Yield the hosts at ports, each with an interface that has an address which answers there."""
+        of_mac: dict[str, list[tuple[str, Interface]]] = defaultdict(list)
+        for agent, found in sorted(self._seen.agents.items()):
+            for one in found:
+                of_mac[one.mac].append((agent, one))
         trunks = self._seen.leads_to.keys() | set(self._seen.leads_to.values())
+        met = set(self._owners.values())
         for end, answers in sorted(self._seen.answers.items()):
             if end in trunks:  # The kernel of a switch's machine answers there for its other addresses.
                 continue
             for mac in sorted(set(answers.values())):
-                agent, interface = of_mac.get(mac, ("", None))
-                if interface is None:
-                    known = ", ".join(sorted(ip for ip, other in answers.items() if other == mac))
-                    self._left_out.append(
-                        f"{known} ({mac}) answers at {self._said(end)}, and no agent has that interface: start one there"
-                    )
+                ips = {ip for ip, other in answers.items() if other == mac}
+                known = of_mac.get(mac, [])
+                met |= {agent for agent, _ in known}
+                # A bond, a VLAN or a bridge has the Ethernet address of what is below it; one of them has the address.
+                fitting = [(agent, one) for agent, one in known if ips & set(one.addresses)]
+                agents = sorted({agent for agent, _ in fitting})
+                if len(agents) > 1:
+                    self.left_out.append(f"agents {', '.join(agents)} have one Ethernet address, {mac}: one of them is used")
+                if fitting:
+                    agent, interface = fitting[0]
+                    own = [ip for ip in interface.addresses if ip in ips]
+                    for ip in own[1:]:
+                        self.left_out.append(f"{agent} has {ip} beside {own[0]}: one address of a host is used")
+                    yield _Attached(agent, interface, own[0], end)
+                elif known:
+                    agent, interface = known[0]
+                    text = f"agent {agent}: {interface.name} answers at {self._said(end)} for others' addresses alone"
+                    self.left_out.append(text)
                 else:
-                    at[agent].append((end, interface))
+                    listed = ", ".join(sorted(ips))
+                    text = f"{listed} ({mac}) answers at {self._said(end)}, and no agent has that interface: start one there"
+                    self.left_out.append(text)
         for agent in self._seen.agents:
-            if agent not in at and agent not in self._owners.values():
-                self._left_out.append(f"agent {agent}: no address of its machine answers at a port of a switch")
-        for agent, places in at.items():
-            end, interface = places[0]
-            ips = [ip for ip in interface.addresses if ip in self._seen.answers[end]]
-            if not ips:
-                self._left_out.append(
-                    f"agent {agent}: {interface.name} answers at {self._said(end)} for others' addresses alone"
+            if agent not in met:
+                self.left_out.append(f"agent {agent}: no address of its machine answers at a port of a switch")
+
+    def _first_of_each(self, attached: Iterable[_Attached]) -> list[_Attached]:
+        """Return a place for each host, an address and a port for one host each."""
+        places: dict[str, _Attached] = {}
+        at: dict[End, str] = {}
+        ips: dict[str, str] = {}
+        for one in attached:
+            if one.agent in places:
+                text = (
+                    f"{one.agent} is at {self._said(one.end)} as well ({one.interface.name}): one interface of a host is used"
                 )
+            elif one.end in at:
+                text = f"{one.agent} is at {self._said(one.end)} behind which {at[one.end]} is: one host has a port to itself"
+            elif one.ip in ips:
+                text = f"{one.agent} has the address {one.ip} of {ips[one.ip]}: give it another one"
+            else:
+                places[one.agent], at[one.end], ips[one.ip] = one, one.agent, one.agent
                 continue
-            for other, second in places[1:]:
-                self._left_out.append(
-                    f"{agent} is at {self._said(other)} as well ({second.name}): one interface of a host is used"
-                )
-            for ip in ips[1:]:
-                self._left_out.append(f"{agent} has {ip} beside {ips[0]}: one address of a host is used")
-            yield _Attached(agent, interface, ips[0], end)
+            self.left_out.append(text)
+        return list(places.values())
+
+    def _connected(self, attached: list[_Attached], trunks: list[tuple[End, End]]) -> list[_Attached]:
+        """Return the hosts of the largest part that cables connect."""
+        graph: nx.Graph[int] = nx.Graph((a[0], b[0]) for a, b in trunks)
+        graph.add_nodes_from(self._seen.switches)
+        parts = [[one for one in attached if one.end[0] in part] for part in nx.connected_components(graph)]
+        largest: list[_Attached] = max(parts, key=len, default=[])
+        for one in attached:
+            if one not in largest:
+                others = ", ".join(sorted(other.agent for other in largest)[:_SHOWN])
+                text = f"{one.agent} at {self._said(one.end)}: no cable is seen that leads to {others}"
+                self.left_out.append(text)
+        return largest
 
     def _rate(self, rate_bps: int | None, *ends: End) -> int:
         """Return the rate of a cable, of its slower end."""
@@ -205,7 +249,7 @@ class _Discovery:
         of = {one.mtu: one.name for one in [*used, *(one for one in owned if (one.name, one.mac) in ports)]}
         if len(of) > 1:
             several = ", ".join(f"{mtu} ({name})" for mtu, name in sorted(of.items()))
-            self._left_out.append(f"MTUs differ, {several}: the file has the smallest, and larger ones of hosts lose packets")
+            self.left_out.append(f"MTUs differ, {several}: the file has the smallest, and larger ones of hosts lose packets")
         return min(of, default=ETHERNET_MTU)
 
     def _port(self, end: End) -> PortState:

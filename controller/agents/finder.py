@@ -37,16 +37,20 @@ class _DiscoverySession(PeerSession[AgentReport]):
 
 
 class AgentFinder:
-    """The agents that have said hello. interfaces: of each one's machine, by its name."""
+    """The agents that have said hello. interfaces: of each one's machine, by its name; they stay known when it has gone."""
 
     def __init__(self, limits: Limits) -> None:
         self.interfaces: dict[str, tuple[Interface, ...]] = {}
+        self._connected: set[str] = set()
         self._limits = limits
         self._turns = TimeSlices()
         self._limited = LimitedLog()
 
     async def serve(self, name: str, websocket: WebSocket) -> None:
-        """Take in what an agent says of itself, and keep it connected, so that it does not go to another controller."""
+        """Take in what an agent says of itself.
+
+        It leaves after some seconds without an assignment, and may come again.
+        """
         await websocket.accept()
         session = _DiscoverySession(name, websocket, self._limits, self._turns)
         with suppress(WebSocketDisconnect):
@@ -58,10 +62,16 @@ class AgentFinder:
                 check_identifier(name, "agent")
                 if name not in self.interfaces and len(self.interfaces) >= MAX_AGENTS:
                     raise InputError("agent", name, f"at most {MAX_AGENTS} agents")
-                await session.welcome(Welcome(limits=report_limits(self._limits)))
-                await self._hello(name, session)
-                while True:
-                    await session.receive()
+                if name in self._connected:
+                    raise InputError("agent", name, "a name that no other machine's agent has, which is connected")
+                self._connected.add(name)
+                try:
+                    await session.welcome(Welcome(limits=report_limits(self._limits)))
+                    await self._hello(name, session)
+                    while True:
+                        await session.receive()
+                finally:
+                    self._connected.discard(name)
             except InputError as error:
                 self._limited.warning("agent refused", name, error.field, agent=name, reason=str(error))
                 await session.close(REFUSED, str(error))

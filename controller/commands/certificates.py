@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from beamer.errors import InputError
+from beamer.network.fabric import Switch
 from beamer.network.fabric_file import parse_datapath_id, read_fabric
 from beamer.studies.model import check_identifier
 from controller.identity.authority import AUTHORITY, AUTHORITY_DAYS, Authority, Subject, files_of
@@ -42,11 +43,17 @@ def certs(
         raise InputError("--name", None, "a DNS name of the controller, or an address by --ip: others find it by these")
     if not (fabric or agent or switch):
         raise InputError("--fabric", None, "the network's file, or --agent and --switch where there is none yet")
-    agents, switches = set(agent or ()), dict(map(_named_switch, switch or ()))
+    agents, switches = set(agent or ()), dict[str, int]()
+    of_file: tuple[Switch, ...] = ()
     if fabric is not None:
         network = read_fabric(fabric)
         agents |= network.agents
-        switches |= {one.name: one.dpid for one in network.switches}
+        of_file = network.switches
+    for one, dpid in (*((known.name, known.dpid) for known in of_file), *map(_named_switch, switch or ())):
+        if switches.setdefault(one, dpid) != dpid:
+            raise InputError(
+                "--switch", f"{one}={dpid:016x}", f"one datapath id of {one}, which has {switches[one]:016x} already"
+            )
     wanted = list(subjects(agents, switches, tuple(name or ()), tuple(ip or ())))
     for subject in wanted:
         list(subject.alternative_names())
@@ -83,9 +90,12 @@ def _named_switch(text: str) -> tuple[str, int]:
     if not name or not dpid:
         raise InputError("--switch", text, "NAME=DPID, such as l1=0000000000000010")
     try:
-        return name, parse_datapath_id(dpid)
+        number = parse_datapath_id(dpid)
     except InputError as error:
         raise InputError("--switch", text, f"after NAME=: {error.expected}") from error
+    if not 1 <= number < 2**64:
+        raise InputError("--switch", text, "after NAME= a datapath id from 1 to 64 bits")
+    return name, number
 
 
 def _authority(directory: Path, now: datetime) -> Authority:

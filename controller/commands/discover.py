@@ -1,6 +1,7 @@
 """`beamer fabric discover`: a network's file from what its switches and agents show."""
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -21,8 +22,8 @@ from controller.discovery import discover as find
 from controller.http.connections import connections_within, raise_descriptor_limit
 from controller.identity.credentials import check_encrypted, read_credentials
 from controller.limits import Limits
-from controller.openflow.finder import MAX_SWITCHES
 
+SWITCHES = 256  # For so many, and as many agents, descriptors are kept.
 _TLS = "PEM, as beamer-controller has it."
 
 
@@ -43,7 +44,8 @@ def discover(
 ) -> None:
     """Find a network by its switches and agents, which connect as to a controller, and print its file.
 
-    Switches send LLDP and ARP meanwhile, and forward as before. What was seen and is not in the file is named on stderr.
+    Switches send LLDP and ARP meanwhile. What was seen and is not in the file is named on stderr. Ends with 1 where --longest
+    has ended it.
     """
     switches = parse_address(openflow, "--openflow")
     rate_bps = parse_rate(rate, "--rate") if rate else None
@@ -54,15 +56,29 @@ def discover(
     credentials = read_credentials(tls_cert, tls_key, tls_ca, None)
     if not insecure:
         check_encrypted(http, openflow, credentials)
-    connections = connections_within(raise_descriptor_limit(), Limits(), MAX_SWITCHES // 4)
+    connections = connections_within(raise_descriptor_limit(), Limits(), SWITCHES)
     with listen(http) as listener:
         log_to_stderr()
-        seen = asyncio.run(find(DiscoveryOptions(switches, quiet, longest, connections, credentials), listener))
-    found = discovered(seen, name, rate_bps)
+        try:
+            search = asyncio.run(find(DiscoveryOptions(switches, quiet, longest, connections, credentials), listener))
+        except asyncio.CancelledError:
+            sys.exit(128 + signal.SIGTERM)
+    found = discovered(search.seen, name, rate_bps)
     for text in found.left_out:
-        print(f"left out: {text}", file=sys.stderr)
+        print(f"left out: {printable(text)}", file=sys.stderr)
     text = dump_yaml(people_form(found.fabric), flow=None, width=128)
     if output is None:
         print(text, end="")
     else:
-        output.write_text(text, "utf-8")
+        try:
+            output.write_text(text, "utf-8")
+        except OSError as error:
+            raise InputError("--output", str(output), f"a file that can be written ({error.strerror})") from error
+    if not search.complete:
+        print(f"ended by --longest {longest:g}, before nothing more was found: the file may lack something", file=sys.stderr)
+        sys.exit(1)
+
+
+def printable(text: str) -> str:
+    """Return a text without what a terminal would obey: names in it are others'."""
+    return "".join(character if character.isprintable() else "?" for character in text)

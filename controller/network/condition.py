@@ -38,7 +38,7 @@ class NetworkCondition:
         wrong = {(one.switch, one.port) for one in now}
         for text in seen.remarks:
             if text not in before.remarks and self._limit.take(text):
-                log.info("this may be meant", remark=text)
+                log.info("a remark on the network", remark=text)
         # Of a switch that is not connected any more nothing is known.
         mended = (one for one in known if one.switch in seen.switches and (one.switch, one.port) not in wrong)
         for one in self._logged(mended):

@@ -1,12 +1,15 @@
 """The switches that connect to an address, where their cables lead, and which IP addresses answer at their ports.
 
-A switch is given two rules, by which it hands over LLDP and the answers of hosts, and loses them at the end. It forwards as
-before. Every port with a link sends LLDP once a round, and some ARP probes, until each address was asked for at each port.
+A switch is given two rules, by which it hands over LLDP and the answers of hosts, and loses them at the end. By the rules
+that it has it forwards on; one that has none forwards nothing as long as a controller is connected. Every port with a link
+sends LLDP once a round, and some ARP probes, until each address was asked for at each port. What peers may have kept of them
+is bounded.
 """
 
 import asyncio
 import secrets
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,7 +34,9 @@ from controller.openflow.identity import check_certified, secure
 from controller.openflow.probes import host_answer, host_probe, port_probe
 from controller.openflow.rules import probe_rules
 
-PROBES = 2000  # of hosts, in a round
+PROBES = 2000  # of hosts, and of cables, in a round
+MAX_PORTS = 4096  # of a switch
+TAKEN = 256  # Of a port so many packets are taken in for each round: a right one hands over a few.
 BATCH = 32  # probes sent in one turn of the event loop
 MAX_SWITCHES = 4096  # An address that anybody reaches may be connected to by others than switches.
 LOG_AGAIN_S, MAX_LOGGED = 60.0, 64
@@ -69,6 +74,8 @@ class SwitchFinder:
         self._switches: dict[int, _Switch] = {}
         self._frames: dict[End, bytes] = {}
         self._sender: dict[bytes, End] = {}
+        self._next = 0  # Where the next round of LLDP begins, if one does not reach all ports.
+        self._taken: Counter[End] = Counter()  # packets that each port has handed over since the last round
         self._asked: Iterator[tuple[End, str]] = iter(())
         self._asking: tuple[frozenset[End], frozenset[str]] = frozenset(), frozenset()
         self._connections: set[asyncio.Task[None]] = set()
@@ -110,11 +117,15 @@ class SwitchFinder:
 
     async def probe(self, addresses: Iterable[str]) -> None:
         """Send a round of probes. addresses: that hosts may have."""
+        self._taken.clear()
         up = [(dpid, number) for dpid, one in self._switches.items() for number, state in one.ports.items() if state.up]
-        for some in batched(((end, self._frames[end]) for end in up), BATCH):
+        begin = self._next if self._next < len(up) else 0
+        self._next = begin + PROBES
+        for some in batched(up[begin : begin + PROBES], BATCH):
             await self._turns.granted(self._turns.begin())
-            for end, frame in some:
-                self._send(end, frame)
+            for end in some:
+                if frame := self._frames.get(end):
+                    self._send(end, frame)
         asking = frozenset(up) - self.leads_to.keys() - set(self.leads_to.values()), frozenset(addresses)
         if asking != self._asking:
             self._asking, self._asked, self.sweeps = asking, iter(()), 0
@@ -163,6 +174,7 @@ class SwitchFinder:
         """Have a switch describe its ports, and hand probes over."""
         one = self._switches[dpid] = _Switch(channel)
         channel.on_message = partial(self._take, dpid)
+        channel.most_entries = 2 * MAX_PORTS
         described = await channel.request(parser.OFPPortDescStatsRequest(channel.datapath, 0))
         for port in described:
             self._describe(dpid, port)
@@ -175,8 +187,11 @@ class SwitchFinder:
 
     def _describe(self, dpid: int, port: Any) -> None:
         if port.port_no <= ofp.OFPP_MAX:
-            end = dpid, int(port.port_no)
-            self._switches[dpid].ports[end[1]] = wire.port_state(port)
+            end, ports = (dpid, int(port.port_no)), self._switches[dpid].ports
+            if end[1] not in ports and len(ports) >= MAX_PORTS:
+                self._warn("switch has more ports than are taken in", dpid, most=MAX_PORTS)
+                return
+            ports[end[1]] = wire.port_state(port)
             if end not in self._frames:
                 self._frames[end] = port_probe(*end, secrets.token_hex(16))
                 self._sender[self._frames[end]] = end
@@ -188,20 +203,30 @@ class SwitchFinder:
         elif isinstance(message, parser.OFPPortStatus):
             if message.reason == ofp.OFPPR_DELETE:
                 self._switches[dpid].ports.pop(int(message.desc.port_no), None)
+                self._forget_frames(lambda end: end == (dpid, message.desc.port_no))
             else:
                 self._describe(dpid, message.desc)
             self._forget_ends(lambda end: end == (dpid, message.desc.port_no))
         elif isinstance(message, parser.OFPErrorMsg):
-            log.warning("switch refuses a request, so that cables of its are not seen", dpid=f"{dpid:016x}", code=message.code)
+            self._warn(
+                "switch refuses a request, so that its cables may not be seen", dpid, type=message.type, code=message.code
+            )
 
     def _receive(self, at: End, frame: bytes) -> None:
         if at[1] not in self._switches[at[0]].ports:
+            return
+        self._taken[at] += 1
+        if self._taken[at] > TAKEN:
+            self._warn("a port hands over packets that are no answers to probes", at[0], port=at[1])
             return
         sender = self._sender.get(frame)
         if sender is not None:
             self.leads_to[sender] = at
         elif (answer := host_answer(frame)) is not None and answer[0] in self._asking[1]:
-            self.answers.setdefault(at, {})[answer[0]] = answer[1]
+            ip, mac = answer
+            known = self.answers.setdefault(at, {}).setdefault(ip, mac)
+            if known != mac:  # The first one stays, so that the search comes to an end.
+                self._warn("an address answers at a port with a second Ethernet address", at[0], port=at[1], ip=ip)
 
     def _send(self, end: End, frame: bytes) -> None:
         if (one := self._switches.get(end[0])) is None:
@@ -215,10 +240,20 @@ class SwitchFinder:
         """Forget a switch that is gone."""
         del self._switches[dpid]
         self._forget_ends(lambda end: end[0] == dpid)
+        self._forget_frames(lambda end: end[0] == dpid)
 
     def _forget_ends(self, which: Callable[[End], bool]) -> None:
         self.leads_to = {a: b for a, b in self.leads_to.items() if not which(a) and not which(b)}
         self.answers = {end: found for end, found in self.answers.items() if not which(end)}
+
+    def _forget_frames(self, which: Callable[[End], bool]) -> None:
+        for end in [end for end in self._frames if which(end)]:
+            del self._sender[self._frames.pop(end)]
+
+    def _warn(self, what: str, dpid: int, **named: int | str) -> None:
+        """Log what is wrong with a switch, once in a while."""
+        if self._endings.take(what, dpid):
+            log.warning(what, dpid=f"{dpid:016x}", **named)
 
     async def _forget(self, channel: Channel) -> None:
         """Take the rules off a switch."""

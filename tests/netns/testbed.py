@@ -24,7 +24,7 @@ CABLES = (
     ("l1", "swp3", "s1", "swp1"),
     ("l2", "swp3", "s1", "swp2"),
 )
-_PATIENCE_S = 60
+_PATIENCE_S = 180
 
 
 @dataclass
@@ -116,8 +116,7 @@ def _start_open_vswitch(bed: Testbed, switch: str) -> None:
     ):
         bed.run(switch, *command, *quiet)
         bed.stack.callback(bed.run, switch, "ovs-appctl", "-t", name, "exit")
-    settings = ["datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow13"]
-    bed.run(switch, "ovs-vsctl", "-t", "20", "add-br", switch, "--", "set", "bridge", switch, *settings)
+    bed.run(switch, "ovs-vsctl", "-t", "20", "add-br", switch, "--", "set", "bridge", switch, "datapath_type=netdev")
     for a, here, b, there in CABLES:
         for machine, port in ((a, here), (b, there)):
             if machine == switch:

@@ -187,8 +187,59 @@ def test_what_does_not_fit_is_left_out_and_named(what: str) -> None:
 def test_an_agent_that_has_some_of_a_switchs_ports_makes_no_queues_there() -> None:
     found = discovered(replace(SEEN, agents=SEEN.agents | {"on-l2": SEEN.agents["on-l2"][:-1]}), "n")
     number = max(SEEN.switches[L2].ports)
-    assert found.left_out[0] == f"agent on-l2 has ports of l2 but for {number}: it does not make its queues"
+    text = f"agent on-l2 has ports of l2 but for {number}, and so does not make its queues: run an agent where all are"
+    assert found.left_out == (text, "agent on-l2: no address of its machine answers at a port of a switch")
     assert found.fabric.switch["l2"].agent is None
+
+
+def test_ports_at_which_nothing_is_seen_need_no_agent() -> None:
+    unused = PortState("patch-1", True, 0, "02:55:00:00:00:01")
+    switches = SEEN.switches | {L2: SeenSwitch("l2", SEEN.switches[L2].ports | {30: unused})}
+    found = discovered(replace(SEEN, switches=switches), "n")
+    assert (found.left_out, found.fabric.switch["l2"].agent) == ((), "on-l2")
+
+
+BELOW = Interface(name="ens7", mac=FABRIC.host["h1"].mac, mtu=9000)
+
+
+def test_of_interfaces_with_one_ethernet_address_the_one_with_the_address_is_the_hosts() -> None:
+    for several in ((*SEEN.agents["h1"], BELOW), (BELOW, *SEEN.agents["h1"])):
+        found = discovered(replace(SEEN, agents=SEEN.agents | {"h1": several}), "n")
+        assert found == discovered(SEEN, "n")
+
+
+def test_two_agents_with_one_ethernet_address_are_named() -> None:
+    copied = SEEN.agents["h1"][1]
+    found = discovered(replace(SEEN, agents=SEEN.agents | {"h9": (copied,)}), "n")
+    assert found.left_out == (f"agents h1, h9 have one Ethernet address, {copied.mac}: one of them is used",)
+    assert set(found.fabric.host) == set(FABRIC.host)
+
+
+def test_two_hosts_behind_a_port_or_with_an_address_are_named_and_one_is_left_out() -> None:
+    second = {**SEEN.answers[end_of("h1")], "10.99.0.1": SECOND.mac}
+    found = discovered(replace(answering({end_of("h1"): second}), agents=SEEN.agents | {"h9": (SECOND,)}), "n")
+    assert found.left_out == (f"h9 is at {said(end_of('h1'))} behind which h1 is: one host has a port to itself",)
+    same = Interface(name="ens1", mac=SECOND.mac, addresses=(FABRIC.host["h1"].ip,), mtu=9000)
+    twice = replace(
+        WITH_FREE_PORT,
+        agents=WITH_FREE_PORT.agents | {"h1": SEEN.agents["h1"], "h9": (same,)},
+        answers=SEEN.answers | {FREE: {FABRIC.host["h1"].ip: SECOND.mac}},
+    )
+    found = discovered(twice, "n")
+    assert found.left_out == (f"h9 has the address {FABRIC.host['h1'].ip} of h1: give it another one",)
+    assert set(found.fabric.host) == set(FABRIC.host)
+
+
+def test_hosts_that_no_cable_connects_with_most_are_left_out() -> None:
+    cut = {a: b for a, b in SEEN.leads_to.items() if L2 not in (a[0], b[0])}
+    found = discovered(replace(SEEN, leads_to=cut, answers={e: a for e, a in SEEN.answers.items() if e != end_of("h4")}), "n")
+    assert set(found.fabric.host) == {"h1", "h2"}
+    assert f"h3 at {said(end_of('h3'))}: no cable is seen that leads to h1, h2" in found.left_out
+
+
+def test_what_was_left_out_is_said_where_there_is_no_network_either() -> None:
+    with pytest.raises(InputError, match="left out: agent h1: no address of its machine answers"):
+        discovered(replace(SEEN, answers={}), "n")
 
 
 def test_a_host_that_answers_for_others_alone_is_left_out() -> None:
@@ -217,7 +268,6 @@ def test_what_the_machine_of_a_switch_answers_between_switches_counts_for_nothin
             "--rate",
             "does not say its own",
         ),
-        (replace(SEEN, leads_to={}), "fabric", "a path between any two hosts"),
     ],
 )
 def test_what_is_no_network_yet_is_refused(seen: SeenNetwork, field: str, expected: str) -> None:

@@ -90,4 +90,24 @@ def test_who_is_no_agent_is_told_so(name: str, headers: dict[str, str], message:
         assert reason in told
         assert finder.interfaces == {}
 
-    scene(play, hello_s=0.2)
+    scene(play, hello_s=5.0 if message is not None else 0.2)
+
+
+def test_a_second_agent_of_a_name_is_refused_while_the_first_is_connected() -> None:
+    async def play(finder: AgentFinder, connect_as: Connect) -> None:
+        async with connect_as("h1") as first:
+            await say(first, Hello(agent="h1", generation=0, interfaces=(ETH0,)))
+            while not finder.interfaces:
+                await asyncio.sleep(0.01)
+            async with connect_as("h1") as second:
+                code, told = await closed(second)
+            assert code == REFUSED
+            assert "a name that no other machine's agent has" in told
+        while finder._connected:
+            await asyncio.sleep(0.01)
+        async with connect_as("h1") as again:
+            await say(again, Hello(agent="h1", generation=0))
+            while finder.interfaces["h1"]:
+                await asyncio.sleep(0.01)
+
+    scene(play)

@@ -80,6 +80,9 @@ def test_agents_and_switches_of_a_network_that_has_no_file_yet_have_some(
     for options, said in (
         ([], "--fabric: got None, expected the network's file, or --agent and --switch"),
         (["--switch", "l1"], "--switch: got 'l1', expected NAME=DPID"),
+        (["--switch", "l1=0x0"], "--switch: got 'l1=0x0', expected after NAME= a datapath id from 1 to 64 bits"),
+        (["--switch", "l1=99999999999999999999"], "expected after NAME= a datapath id from 1 to 64 bits"),
+        (["--switch", "l1=1", "--switch", "l1=7"], "expected one datapath id of l1, which has 0000000000000001 already"),
         (["--switch", "l1=x"], "--switch: got 'l1=x', expected after NAME=: '0x10'"),
         (["--agent", "../h1"], "agent: got '../h1'"),
     ):

@@ -112,7 +112,7 @@ def test_fabric_check_and_status_name_what_differs(controller: Served) -> None:
     assert done.stdout == "what 4 switches and their hosts show is as the network's file says\n"
     see(controller, WRONG)
     done = asked(controller, "fabric", "check")
-    told = f"{TEXT}\nthis may be meant: {ODD}\ndead, and not used where there is another path: l1-s1\n"
+    told = f"{TEXT}\nremark: {ODD}\ndead, and not used where there is another path: l1-s1\n"
     assert (done.returncode, done.stdout) == (1, told)
     document = json.loads(asked(controller, "fabric", "check", "--json").stdout)
     assert (document["switches"], document["mismatches"], document["dead_cables"]) == (4, [TEXT], [["l1", "s1"]])

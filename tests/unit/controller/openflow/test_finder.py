@@ -184,6 +184,67 @@ def test_what_is_gone_is_not_found() -> None:
     scene(play)
 
 
+def test_nothing_is_kept_of_switches_that_have_gone_and_of_few_ports_more_than_there_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_PORTS", 3)
+
+    async def play(network: Network) -> None:
+        finder = network.finder
+        switch = await network.add(1)
+        await network.until(lambda: finder.switches)
+        with capture_logs() as logs:
+            for number in range(3, 9):
+                switch.say(ofp.OFPT_PORT_STATUS, samples.port_status(samples.port(number, f"p{number}"), ofp.OFPPR_ADD)[8:])
+            await network.until(lambda: logs)
+        assert sorted(finder.switches[1].ports) == [1, 2, 3]
+        assert [entry["event"] for entry in logs] == ["switch has more ports than are taken in"]
+        switch.say(ofp.OFPT_PORT_STATUS, samples.port_status(samples.port(3, "p3"), ofp.OFPPR_DELETE)[8:])
+        await network.until(lambda: sorted(finder.switches[1].ports) == [1, 2])
+        assert len(finder._frames) == len(finder._sender) == 2
+        switch.disconnect()
+        await network.until(lambda: not finder.switches)
+        assert not finder._frames
+        assert not finder._sender
+
+    scene(play)
+
+
+def test_lldp_is_sent_from_all_ports_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PROBES", 1)
+
+    async def play(network: Network) -> None:
+        for dpid in (1, 2):
+            await network.add(dpid)
+        await network.until(lambda: network.finder.leads_to == network.cables)
+
+    scene(play)
+
+
+def test_a_port_that_hands_over_much_is_heard_no_more_in_a_round_and_the_first_address_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "TAKEN", 2)
+
+    async def play(network: Network) -> None:
+        finder = network.finder
+        switch = await network.add(1)
+        await network.until(lambda: finder.switches and finder.sweeps, "10.0.0.1", "10.0.0.5")
+        with capture_logs() as logs:
+            for mac in ("02:00:00:00:00:05", HOST_MAC, "02:00:00:00:00:06"):
+                switch.hand_over(1, answer("10.0.0.5", mac))
+            async with asyncio.timeout(PATIENCE_S):
+                while len(logs) < 2:
+                    await asyncio.sleep(0.01)
+        assert finder.answers[1, 1] == {"10.0.0.5": "02:00:00:00:00:05"}
+        assert [entry["event"] for entry in logs] == [
+            "an address answers at a port with a second Ethernet address",
+            "a port hands over packets that are no answers to probes",
+        ]
+
+    scene(play)
+
+
 def test_a_second_switch_of_a_datapath_id_is_refused() -> None:
     async def play(network: Network) -> None:
         await network.add(1, bridge="first")

@@ -1,0 +1,50 @@
+"""When the search for a network ends: once nothing more is found, or after its longest time, which is told."""
+
+import asyncio
+import socket
+import time
+
+from controller.discovery import DiscoveryOptions, Search, discover
+from controller.identity.credentials import NO_CREDENTIALS
+from tests.support import openflow_samples as samples
+from tests.support.openflow_switch import FakeSwitch
+
+
+def search(quiet_s: float, longest_s: float) -> tuple[Search, float]:
+    """Return what is found of a switch that connects, and the seconds that it took."""
+
+    async def run() -> Search:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = free.getsockname()[:2]
+        switch = FakeSwitch(7, ports=(samples.port(1, "p1"),))
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            searching = asyncio.create_task(
+                discover(DiscoveryOptions(address, quiet_s, longest_s, 10, NO_CREDENTIALS), listener)
+            )
+            connecting = asyncio.create_task(connected(switch, *address))
+            found = await searching
+            connecting.cancel()
+            return found
+
+    began = time.monotonic()
+    return asyncio.run(run()), time.monotonic() - began
+
+
+async def connected(switch: FakeSwitch, host: str, port: int) -> None:
+    while True:
+        try:
+            await switch.connect(host, port)
+        except OSError:
+            await asyncio.sleep(0.02)
+
+
+def test_it_ends_once_nothing_more_is_found() -> None:
+    found, took_s = search(quiet_s=1.0, longest_s=60.0)
+    assert found.complete
+    assert {dpid: sorted(one.ports) for dpid, one in found.seen.switches.items()} == {7: [1]}
+    assert 1.0 <= took_s < 60.0
+
+
+def test_it_ends_after_its_longest_time_and_says_so() -> None:
+    found, _ = search(quiet_s=60.0, longest_s=1.0)
+    assert not found.complete
