@@ -1,10 +1,10 @@
 """Watches how a network is cabled, through its connected switches: port states as they change, and probes once in a while.
 
 Each port of a switch sends a probe, to the switch or the host that the file has behind it (`probes`). A probe counts as lost
-only where its switch has said that it was sent, and the one that it was for answers as well and has its rules, so that a busy
-machine delays what is found, and does not make it wrong. Loss of light is reported by the switch at once. A cable that was
-found dead stays so until a probe has passed it, whatever becomes of the switches at its ends. Nothing that is forwarded
-depends on any of this.
+only where its switch has said that it was sent, and the one that it was for answers as well and has its rules, and as half a
+one where they take their time, as packets wait there, too. So a busy machine delays what is found, and does not make it
+wrong. Loss of light is reported by the switch at once. A cable that was found dead stays so until a probe has passed it,
+whatever becomes of the switches at its ends. Nothing that is forwarded depends on any of this.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ ROUND_S = 1.0  # Probes are sent so often, if not more of them than these would 
 PROBES_PER_S = 500
 ON_THE_WAY_S = 0.15  # A probe has so long after its switch has sent it.
 BARRIER_S = 1.0  # A switch that does not answer for so long is left out of a round.
+PROMPT_S = 0.25  # One that takes longer is busy, and what it loses counts less.
+BUSY_LOSS = 0.5
 LOST = 3  # After so many lost probes in a row a port leads nowhere.
 REPEATED = 2  # For each round without an answer a host is asked so many times more: full queues drop many packets, not all.
 ASKED_AT_ONCE = 16  # At a port where the expected host is not, so many others are asked for in a round.
@@ -58,7 +60,7 @@ class _Port:
     state: PortState | None = None
     leads_to: PortKey | None = None
     answers: dict[str, tuple[str, int]] = field(default_factory=dict)
-    lost: int = 0
+    lost: float = 0
     heard: bool = False
 
     @property
@@ -210,10 +212,11 @@ class Survey:
         for some in batched(self._frames(probed), BATCH):
             await self._turns.granted(place)
             sent += sum(self._send(port, frame) for port, frame in some)
-        answered = await _answering(channels)
+        first = await _answering(channels)
         await asyncio.sleep(ON_THE_WAY_S)
-        answered &= await _answering(channels)
-        counted = answered & with_rules
+        second = await _answering(channels)
+        counted = first.keys() & second.keys() & with_rules
+        busy = {name for name in counted if max(first[name], second[name]) > PROMPT_S}
         before = [port for port in self._ports.values() if port.lost >= LOST]
         changed = False
         if self._rounds % QUEUES_EVERY == 0:
@@ -223,7 +226,8 @@ class Survey:
         for port in probed:
             there = port.link.dst in self._fabric.host or port.link.dst in counted
             if port.link.src in counted and there and port.is_up:
-                port.lost = 0 if port.heard else min(port.lost + 1, LOST)
+                loss = BUSY_LOSS if busy & {port.link.src, port.link.dst} else 1
+                port.lost = 0 if port.heard else min(port.lost + loss, LOST)
                 if port.lost == LOST and port.leads_to is not None:
                     port.leads_to, changed = None, True
             changed |= self._forget_answers(port)
@@ -260,7 +264,7 @@ class Survey:
                 if port.lost >= LOST - 1:
                     yield port, in_class_0
                 continue
-            for _ in range(1 + REPEATED * port.lost):
+            for _ in range(1 + int(REPEATED * port.lost)):
                 yield port, _host_probe(host.ip)
             if port.lost and not self._is_right(port):
                 yield from ((port, _host_probe(hosts[name].ip)) for name in asked if name != host.name)
@@ -346,16 +350,18 @@ def _send(channel: Channel, port: int, frame: bytes) -> None:
         channel.send(parser.OFPPacketOut(channel.datapath, ofp.OFP_NO_BUFFER, ofp.OFPP_CONTROLLER, actions, frame))
 
 
-async def _answering(channels: Mapping[str, Channel]) -> set[str]:
-    """Return the switches that have processed all that was sent to them so far."""
+async def _answering(channels: Mapping[str, Channel]) -> dict[str, float]:
+    """Return the switches that have processed all that was sent to them so far, each with the seconds that it has taken."""
+    loop = asyncio.get_running_loop()
 
-    async def answers(name: str, channel: Channel) -> str | None:
+    async def answers(channel: Channel) -> float | None:
+        began_s = loop.time()
         try:
             async with asyncio.timeout(BARRIER_S):
                 await channel.request(wire.barrier(channel.datapath))
         except (ChannelError, RefusedError, TimeoutError):
             return None
-        return name
+        return loop.time() - began_s
 
-    found = await asyncio.gather(*(answers(name, channel) for name, channel in channels.items()))
-    return {name for name in found if name is not None}
+    found = await asyncio.gather(*map(answers, channels.values()))
+    return {name: taken_s for name, taken_s in zip(channels, found, strict=True) if taken_s is not None}

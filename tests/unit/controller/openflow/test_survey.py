@@ -90,6 +90,7 @@ class Link:
     answers: bool = True
     refuses: bool = False
     hangs: bool = False
+    takes_s: float = 0
     queued: tuple[int, ...] = (1, 2, 3)
     shows_queues: bool = True
     datapath: Any = DATAPATH
@@ -102,7 +103,7 @@ class Link:
             self.wires.carry((self.name, output.port), message.data)
 
     async def request(self, message: Any) -> list[Any]:
-        await asyncio.sleep(1000 if self.hangs else 0)
+        await asyncio.sleep(1000 if self.hangs else self.takes_s)
         if not self.answers:
             raise ChannelError("silent")
         if self.refuses:
@@ -531,5 +532,25 @@ def test_rules_of_other_programs_are_shown_while_their_switch_is_connected() -> 
         site.survey.found_foreign("l1", ("table 0",))
         await site.join("l1")
         assert site.survey.observation().foreign == {}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("busy", ["l1", "s1"])
+def test_what_busy_switches_lose_counts_half(busy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "PROMPT_S", 0.02)
+
+    async def scenario(site: Site) -> None:
+        await site.join()
+        await site.rounds()
+        site.links[busy].takes_s = 0.03
+        site.wires.drops = lambda sender, frame: sender == ("l1", 1)
+        await site.rounds(2 * LOST - 1)
+        assert site.dead() == frozenset()
+        await site.rounds()
+        assert site.dead() == {("l1", "s1")}
+        site.wires.drops = lambda sender, frame: False
+        await site.rounds()
+        assert site.dead() == frozenset()
 
     run(scenario)
