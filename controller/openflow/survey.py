@@ -41,7 +41,7 @@ REPEATED = 2  # For each round without an answer a host is asked so many times m
 ASKED_AT_ONCE = 16  # At a port where the expected host is not, so many others are asked for in a round.
 TAKEN = 256  # Of a port so many packets are taken in for each round: a right one hands over a few.
 QUEUE = 1  # of class 0, where a switch honours it
-QUEUES_EVERY = 3  # rounds: what somebody does to queues is known within five seconds
+QUEUES_S = 3.0  # Queues are read so often: what somebody does to them is known within five seconds.
 BATCH = 32  # probes sent in one turn of the event loop
 
 log = structlog.get_logger("beamer-controller")
@@ -140,7 +140,6 @@ class Survey:
         self._channels[switch] = channel
         for port in self._of_switch[switch]:
             self._set_state(port, self._all_ports[switch].get(port.link.port))
-        await self._read_queues(switch)
         self._on_change()
         await self._settled()
 
@@ -190,7 +189,25 @@ class Survey:
                 self._on_change()
 
     async def run(self) -> None:
-        """Send probes until cancelled."""
+        """Send probes, and read queues, until cancelled."""
+        await asyncio.gather(self._send_probes(), self._watch_queues())
+
+    async def _watch_queues(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(QUEUES_S)
+            try:
+                await self._read_all_queues()
+            except Exception as error:  # noqa: BLE001  A fault must not end the watch.
+                loop.call_exception_handler({"message": "a fault while queues were looked at", "exception": error})
+
+    async def _read_all_queues(self) -> None:
+        known = dict(self._unqueued)
+        await asyncio.gather(*map(self._read_queues, tuple(self._channels)))
+        if known != self._unqueued:
+            self._on_change()
+
+    async def _send_probes(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             began, sent = loop.time(), 0
@@ -219,10 +236,6 @@ class Survey:
         busy = {name for name in counted if max(first[name], second[name]) > PROMPT_S}
         before = [port for port in self._ports.values() if port.lost >= LOST]
         changed = False
-        if self._rounds % QUEUES_EVERY == 0:
-            known = dict(self._unqueued)
-            await asyncio.gather(*map(self._read_queues, tuple(self._channels)))
-            changed = known != self._unqueued
         for port in probed:
             there = port.link.dst in self._fabric.host or port.link.dst in counted
             if port.link.src in counted and there and port.is_up:

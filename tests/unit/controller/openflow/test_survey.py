@@ -21,7 +21,7 @@ from controller.openflow.channel import ChannelError, RefusedError
 from controller.openflow.frames import PacketIn
 from controller.openflow.probes import host_answer, host_probe
 from controller.openflow.rules import PROBE_MAC
-from controller.openflow.survey import LOST, QUEUES_EVERY, Survey
+from controller.openflow.survey import LOST, Survey
 
 FABRIC = two_spines(1)
 DATAPATH = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
@@ -483,24 +483,25 @@ def test_rounds_go_on_until_they_are_cancelled(monkeypatch: pytest.MonkeyPatch) 
 NO_QUEUES = "l1 port 3 has no queues, and no agent makes any: no class goes before another there"
 
 
-def test_a_port_without_queues_is_named_within_some_rounds_until_it_has_some() -> None:
+def test_a_port_without_queues_is_named_until_it_has_some() -> None:
     async def scenario(site: Site) -> None:
         await site.join()
         await site.rounds()
         site.links["l1"].queued = (1, 2)
-        await site.rounds(QUEUES_EVERY)
+        await site.survey._read_all_queues()
         assert site.texts() == [NO_QUEUES]
         changes = site.wires.changes
-        await site.rounds(2 * QUEUES_EVERY)
+        await site.survey._read_all_queues()
         assert (site.texts(), site.wires.changes) == ([NO_QUEUES], changes)
         site.survey.left("l1")
         assert site.texts() == []
         await site.join("l1")
+        await site.survey._read_all_queues()
         assert site.texts() == [], "it has queues by now"
         site.links["l1"].queued = (1, 2)
-        await site.rounds(QUEUES_EVERY)
+        await site.survey._read_all_queues()
         site.links["l1"].queued = (1, 2, 3)
-        await site.rounds(QUEUES_EVERY)
+        await site.survey._read_all_queues()
         assert site.texts() == []
 
     run(scenario)
@@ -511,7 +512,8 @@ def test_of_queues_that_a_switch_does_not_show_nothing_is_said_but_once_that_it_
         await site.join()
         site.links["l1"].shows_queues = False
         with capture_logs() as logs:
-            await site.rounds(4 * QUEUES_EVERY)
+            for _ in range(4):
+                await site.survey._read_all_queues()
         assert site.texts() == []
         assert [(entry["switch"], entry["event"]) for entry in logs] == [
             ("l1", "switch does not show its queues, so they are not checked")
