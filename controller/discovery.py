@@ -40,14 +40,14 @@ class DiscoveryOptions:
 
 
 @dataclass(frozen=True)
-class Search:
+class DiscoverySearch:
     """What was seen of a network. complete: whether nothing more was found for long, and each address was asked for."""
 
     seen: SeenNetwork
     complete: bool
 
 
-async def discover(options: DiscoveryOptions, listener: socket.socket) -> Search:
+async def discover(options: DiscoveryOptions, listener: socket.socket) -> DiscoverySearch:
     """Look for a network. listener: where agents connect. Raises `PlatformError` if it cannot listen."""
     searching = asyncio.current_task()
     assert searching is not None
@@ -70,7 +70,7 @@ async def discover(options: DiscoveryOptions, listener: socket.socket) -> Search
         await serving
 
 
-async def _until_quiet(switches: SwitchFinder, agents: AgentFinder, options: DiscoveryOptions) -> Search:
+async def _until_quiet(switches: SwitchFinder, agents: AgentFinder, options: DiscoveryOptions) -> DiscoverySearch:
     """Probe until nothing more is found."""
     loop = asyncio.get_running_loop()
     seen, changed_at, ends_at = SeenNetwork(), loop.time(), loop.time() + options.longest_s
@@ -87,4 +87,4 @@ async def _until_quiet(switches: SwitchFinder, agents: AgentFinder, options: Dis
         asked = switches.sweeps >= SWEEPS or not addresses
         complete = asked and loop.time() - changed_at >= options.quiet_s
         if complete or loop.time() >= ends_at:
-            return Search(seen, complete)
+            return DiscoverySearch(seen, complete)

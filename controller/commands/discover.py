@@ -10,12 +10,11 @@ import typer
 
 from beamer.errors import InputError
 from beamer.network.discovery import discovered
-from beamer.network.fabric_file import people_form
 from beamer.output_files import check_outputs
 from beamer.ports import HTTP_PORT
 from beamer.units import parse_rate
-from beamer.yaml_files import dump_yaml
 from controller.address import listen, parse_address
+from controller.commands.fabric import put_out
 from controller.commands.serve import log_to_stderr
 from controller.discovery import DiscoveryOptions
 from controller.discovery import discover as find
@@ -66,14 +65,7 @@ def discover(
     found = discovered(search.seen, name, rate_bps)
     for text in found.left_out:
         print(f"left out: {printable(text)}", file=sys.stderr)
-    text = dump_yaml(people_form(found.fabric), flow=None, width=128)
-    if output is None:
-        print(text, end="")
-    else:
-        try:
-            output.write_text(text, "utf-8")
-        except OSError as error:
-            raise InputError("--output", str(output), f"a file that can be written ({error.strerror})") from error
+    put_out(found.fabric, output)
     if not search.complete:
         print(f"ended by --longest {longest:g}, before nothing more was found: the file may lack something", file=sys.stderr)
         sys.exit(1)

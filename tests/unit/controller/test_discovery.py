@@ -4,16 +4,16 @@ import asyncio
 import socket
 import time
 
-from controller.discovery import DiscoveryOptions, Search, discover
+from controller.discovery import DiscoveryOptions, DiscoverySearch, discover
 from controller.identity.credentials import NO_CREDENTIALS
 from tests.support import openflow_samples as samples
 from tests.support.openflow_switch import FakeSwitch
 
 
-def search(quiet_s: float, longest_s: float) -> tuple[Search, float]:
+def search(quiet_s: float, longest_s: float) -> tuple[DiscoverySearch, float]:
     """Return what is found of a switch that connects, and the seconds that it took."""
 
-    async def run() -> Search:
+    async def run() -> DiscoverySearch:
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = free.getsockname()[:2]
         switch = FakeSwitch(7, ports=(samples.port(1, "p1"),))
