@@ -7,6 +7,7 @@ What ends or moves while a decision is made has no part in it: it calls for the 
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +30,7 @@ from controller.journal.replay import Recovered
 from controller.limited_log import LimitedLog
 from controller.network.delivery import Delivery
 from controller.network.installation import LATENCY_SAMPLES
+from controller.network.phases import DecisionTimes, loop_waited_s
 from controller.network.quarantine import Decided, Quarantine
 from controller.network.targets import TargetBuilder
 from controller.settings import ControllerSettings
@@ -145,6 +147,7 @@ class Planner:
 
     async def _propose(self, without: frozenset[str], among: frozenset[str] | None) -> Decided:
         """Return what the policy decides on all jobs that run, or on those among some, but the quarantined ones."""
+        begun_s, waited_s = self._clock(), loop_waited_s()
         await self._turns.do(self._network.prepare(self._tracker))
         running = frozenset(trial.key for trial in self._tracker.running)
         without |= frozenset() if among is None else running - among
@@ -166,6 +169,7 @@ class Planner:
             return Decided(proposal, running - without, attempts, events, state, basis)
 
         made = await self._thread.do(propose)
+        made = replace(made, times=DecisionTimes(begun_s, self._clock(), waited_s))
         if view.jobs is not None:
             view.jobs.keep()
         return made
@@ -193,7 +197,7 @@ class Planner:
         self._core.adopt(proposal)
         self._journaled_state = proposal.plain_state
         self.plan = plan
-        delivery.want(generation, wanted, self._caused_at_s[: made.events])
+        delivery.want(generation, wanted, self._caused_at_s[: made.events], made.times, decided.at_s)
         return True
 
     def _state_difference(self, last: Planned | None, state: Any) -> Any:
