@@ -35,6 +35,13 @@ class Procfs:
         with os.scandir(self._root) as entries:
             return {int(entry.name): entry.inode() for entry in entries if entry.name.isdecimal()}
 
+    def last_made(self) -> int | None:
+        """Return the id of the process or thread that was made last, None where that is not known."""
+        try:
+            return int((self._read("loadavg") or b"").split()[-1])
+        except (IndexError, ValueError):
+            return None
+
     def status(self, pid: int) -> ProcessStatus | None:
         """Return a process's status, None if there is none of that id."""
         stat = process_stat(f"{self._root}/{pid}/stat")
