@@ -79,7 +79,10 @@ class _Pending:
 
 
 class PhaseRecord:
-    """The phases of the latest events whose plans are installed everywhere. events: how many there have been."""
+    """The phases of the latest events whose plans are installed everywhere.
+
+    events: how many have called for a decision, whatever came of it.
+    """
 
     def __init__(self) -> None:
         self._pending: deque[_Pending] = deque(maxlen=PHASE_SAMPLES)
@@ -95,6 +98,10 @@ class PhaseRecord:
         """Return milliseconds by phase, and as `processor` those of waiting for one, of which some may not be known."""
         found: dict[str, list[float]] = {phase.value: [one.ms[phase] for one in self._installed] for phase in Phase}
         return found | {"processor": [one.waited_ms for one in self._installed if one.waited_ms is not None]}
+
+    def call(self) -> None:
+        """Take in that an event calls for a decision."""
+        self.events += 1
 
     @property
     def is_pending(self) -> bool:
@@ -119,7 +126,6 @@ class PhaseRecord:
         self.reach(Phase.AGENTS, generation, now)
         while self._pending and self._pending[0].generation <= generation:
             pending = self._pending.popleft()
-            self.events += len(pending.events_at_s)
             self._installed.extend(pending.phases(at_s, waited_s) for at_s in pending.events_at_s)
 
 

@@ -99,8 +99,10 @@ class Planner:
 
     def decide(self, within_s: float, caused_at_s: float | None = None) -> None:
         """Decide within some time. caused_at_s: when the event came in that makes it necessary, if one does."""
-        if caused_at_s is not None and len(self._caused_at_s) < LATENCY_SAMPLES:
-            self._caused_at_s.append(caused_at_s)
+        if caused_at_s is not None:
+            self._delivery.installation.phases.call()
+            if len(self._caused_at_s) < LATENCY_SAMPLES:
+                self._caused_at_s.append(caused_at_s)
         self._deciding.within(within_s)
 
     async def decided(self) -> None:

@@ -27,8 +27,15 @@ def test_phases_add_up_to_the_time_of_their_event() -> None:
     }
     assert first.waited_ms == 500.0
     assert sum(second.ms.values()) == 4750.0
-    assert record.events == 2
     assert not record.is_pending
+
+
+def test_events_count_whatever_comes_of_them() -> None:
+    record = PhaseRecord()
+    record.call()
+    record.call()
+    assert record.events == 2
+    assert record.installed == ()
 
 
 def test_a_phase_that_was_passed_early_or_not_at_all_has_taken_no_time() -> None:
