@@ -18,7 +18,7 @@ from controller.agents.hub import AgentHub
 from controller.event_loop.wake_timer import WakeTimer
 from controller.limited_log import LINES_AN_HOUR, LimitedLog
 from controller.network.installation import Installation
-from controller.network.phases import DecisionTimes, Phase
+from controller.network.phases import DecisionTimes, PlanPhase
 from controller.network.targets import Targets
 from controller.openflow.reports import (
     NetworkSeen,
@@ -129,7 +129,7 @@ class Delivery:
 
         def carry_out() -> None:
             self._durable = generation
-            self.installation.phases.reach(Phase.JOURNAL, generation, self._clock())
+            self.installation.phases.reach(PlanPhase.JOURNAL, generation, self._clock())
             if rules is not None:
                 self.switches.install(generation, rules)
             self._send(self.installation.on_switches)
@@ -165,7 +165,7 @@ class Delivery:
             case NetworkSeen():
                 self._on_network(event)
             case RulesWorkedOut():
-                self.installation.phases.reach(Phase.RULES, event.generation, self._clock())
+                self.installation.phases.reach(PlanPhase.RULES, event.generation, self._clock())
                 return
             case SwitchInstalled():
                 self.installation.switch_installed(event.switch, event.generation, self._clock())

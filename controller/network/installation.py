@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.network.phases import DecisionTimes, Phase, PhaseRecord
+from controller.network.phases import DecisionTimes, PhaseRecord, PlanPhase
 
 LATENCY_SAMPLES = 10_000  # the latest ones: a bound on memory
 
@@ -145,7 +145,7 @@ class Installation:
         return min((element.installed for element in elements), default=self.generation)
 
     def _record_latencies(self, now: float) -> None:
-        self.phases.reach(Phase.BARRIERS, self.on_switches, now)
+        self.phases.reach(PlanPhase.BARRIERS, self.on_switches, now)
         floor = self._floor()
         if floor <= self._recorded:
             return

@@ -17,7 +17,7 @@ PHASE_SAMPLES = 10_000  # the latest ones: a bound on memory
 _SCHEDSTAT = Path("/proc/self/schedstat")
 
 
-class Phase(StrEnum):
+class PlanPhase(StrEnum):
     """A part of the time from an event to its installed plan."""
 
     EVENT = "event"
@@ -56,7 +56,7 @@ class EventPhases:
     ms: milliseconds. waited_ms: of all phases but the first, what the controller's event loop waited for a processor, if known.
     """
 
-    ms: Mapping[Phase, float]
+    ms: Mapping[PlanPhase, float]
     waited_ms: float | None = None
 
 
@@ -67,11 +67,11 @@ class _Pending:
     generation: int
     events_at_s: Sequence[float]
     waited_s: float | None
-    ends: dict[Phase, float]
+    ends: dict[PlanPhase, float]
 
     def phases(self, event_at_s: float, waited_s: float | None) -> EventPhases:
         ms, before = {}, event_at_s
-        for phase in Phase:  # One that was passed earlier than the one before it, or not at all, has taken no time.
+        for phase in PlanPhase:  # One that was passed earlier than the one before it, or not at all, has taken no time.
             end = max(before, self.ends.get(phase, before))
             ms[phase], before = 1000 * (end - before), end
         waited_ms = None if waited_s is None or self.waited_s is None else 1000 * (waited_s - self.waited_s)
@@ -96,7 +96,7 @@ class PhaseRecord:
 
     def samples(self) -> dict[str, list[float]]:
         """Return milliseconds by phase, and as `processor` those of waiting for one, of which some may not be known."""
-        found: dict[str, list[float]] = {phase.value: [one.ms[phase] for one in self._installed] for phase in Phase}
+        found: dict[str, list[float]] = {phase.value: [one.ms[phase] for one in self._installed] for phase in PlanPhase}
         return found | {"processor": [one.waited_ms for one in self._installed if one.waited_ms is not None]}
 
     def call(self) -> None:
@@ -110,10 +110,10 @@ class PhaseRecord:
 
     def want(self, generation: int, events_at_s: Sequence[float], times: DecisionTimes, now: float) -> None:
         """Take in that events have led to a generation, whose targets are known by now."""
-        ends = {Phase.EVENT: times.begun_s, Phase.DECIDE: times.decided_s, Phase.TARGETS: now}
+        ends = {PlanPhase.EVENT: times.begun_s, PlanPhase.DECIDE: times.decided_s, PlanPhase.TARGETS: now}
         self._pending.append(_Pending(generation, events_at_s, times.waited_s, ends))
 
-    def reach(self, phase: Phase, generation: int, now: float) -> None:
+    def reach(self, phase: PlanPhase, generation: int, now: float) -> None:
         """Take in that all generations up to this one have passed a phase by now."""
         for pending in reversed(self._pending):
             if pending.generation <= generation:
@@ -123,7 +123,7 @@ class PhaseRecord:
 
     def install(self, generation: int, now: float, waited_s: float | None) -> None:
         """Take in that all generations up to this one are installed everywhere. waited_s: as of `DecisionTimes`, by now."""
-        self.reach(Phase.AGENTS, generation, now)
+        self.reach(PlanPhase.AGENTS, generation, now)
         while self._pending and self._pending[0].generation <= generation:
             pending = self._pending.popleft()
             self._installed.extend(pending.phases(at_s, waited_s) for at_s in pending.events_at_s)
