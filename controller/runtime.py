@@ -35,6 +35,7 @@ from controller.network.condition import NetworkCondition
 from controller.network.delivery import Delivery, Switches
 from controller.network.estimates import Estimates
 from controller.network.installation import Installation
+from controller.network.phases import loop_waited_s
 from controller.network.planning import COALESCE_S, Planner, plan_in_force
 from controller.network.quarantine import Quarantine
 from controller.network.targets import TargetBuilder
@@ -82,7 +83,7 @@ class Runtime:
         # Of the controller before there may have been more classes than have a codepoint now.
         kept = plan.within(settings.queues)
         targets = at_once(builder.build(self.tracker.running, self.network.seen, kept, self.network.sender_bps))
-        self.installation = Installation(switches.names, builder.ports, generation)
+        self.installation = Installation(switches.names, builder.ports, generation, loop_waited_s)
         self.condition = NetworkCondition(self.fabric)
         self._delivery = Delivery(self.installation, targets, self.agents, switches, batches, clock, self._network_seen)
         self._planner = Planner(settings, recovered, builder, self._delivery, self.record, clock)

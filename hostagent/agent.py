@@ -11,7 +11,6 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import ParamSpec, TypeVar
@@ -29,6 +28,7 @@ from beamer.network.protocol import (
     Message,
     PortCounters,
     Welcome,
+    WorkerBytes,
     WorkerId,
     Workers,
 )
@@ -39,6 +39,7 @@ from hostagent.enforce import Enforcer, PollResult
 from hostagent.expiry.deadline import DEFAULT_DURATION_S, HeldQueueDeadline, QueueDeadline
 from hostagent.expiry.guard import Guard
 from hostagent.expiry.state import StateDirectory
+from hostagent.inbox import Inbox
 from hostagent.interfaces import interfaces
 from hostagent.limits import ASSIGNMENT_LIMITS
 from hostagent.link.controllers import ControllerConnection, ControllerLink
@@ -83,36 +84,6 @@ class AgentOptions:
     """The context for wss://."""
 
 
-class _Inbox:
-    """The newest assignment received; it replaces one that was not taken yet."""
-
-    def __init__(self) -> None:
-        self._newest: DesiredState | None = None
-        self._arrived = asyncio.Event()
-
-    def put(self, wanted: DesiredState) -> None:
-        self._newest = wanted
-        self._arrived.set()
-
-    def renew(self) -> None:
-        """Have the assignment that was taken last applied again."""
-        if self._newest is not None:
-            self._arrived.set()
-
-    async def take(self) -> DesiredState:
-        await self._arrived.wait()
-        self._arrived.clear()
-        assert self._newest is not None
-        return self._newest
-
-    async def arrival(self, patience_s: float) -> bool:
-        """Wait for an assignment and leave it there; return whether one has arrived."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
-                await self._arrived.wait()
-        return self._arrived.is_set()
-
-
 class Agent:
     """One agent; `run` lasts until it is cancelled and leaves the queues in place until their deadline.
 
@@ -132,7 +103,7 @@ class Agent:
         self._guard = Guard(state)
         self._thread = ThreadPoolExecutor(1, "kernel")
         self._connection: ControllerConnection | None = None
-        self._inbox = _Inbox()
+        self._inbox = Inbox()
         self._wanted: Assignment | None = None  # The assignment that is wanted, perhaps not applied yet.
         self._in_force: Assignment | None = None
         self._deadline = HeldQueueDeadline(QueueDeadline(state), options.expiry_s)
@@ -195,7 +166,7 @@ class Agent:
         if self._wanted:
             self._reported = None
             await self._poll_sockets()
-        self._inbox = _Inbox()
+        self._inbox = Inbox()
         async with asyncio.TaskGroup() as tasks:
             applying = tasks.create_task(self._apply_newest(self._inbox))
             async for frame in connection.socket:
@@ -244,35 +215,43 @@ class Agent:
             self._limited_log.add("newer controller", what, logging.WARNING)
         return decoded.message
 
-    async def _apply_newest(self, inbox: _Inbox) -> None:
+    async def _apply_newest(self, inbox: Inbox) -> None:
         """Apply assignments as they arrive, skipping those that a newer one has replaced."""
         while True:
             wanted = await inbox.take()
             pause, reported = _FIRST_ATTEMPT_S, None
             while True:
-                answer = await self._apply(wanted)
+                answer, seen = await self._apply(wanted)
                 if answer != reported:
                     await self._send(answer)
                     reported = answer
-                await self._poll_sockets()
+                if seen is None:
+                    await self._poll_sockets()
+                else:
+                    await self._report_seen(seen)
                 if answer.error is None or await inbox.arrival(pause):
                     break
                 pause = min(2 * pause, _LAST_ATTEMPT_S)
 
-    async def _apply(self, wanted: DesiredState) -> Applied:
+    async def _apply(self, wanted: DesiredState) -> tuple[Applied, PollResult | None]:
+        """Return the answer to an assignment, and what sockets there are where it could be applied."""
         self._wanted = wanted.assignment
         self._awake.set()
         self._renew()  # The guard has to be there to remove a queue before one is made.
         try:
-            changes = await self._kernel(self._enforcer.apply, wanted)
+            changes, seen = await self._kernel(self._applied, wanted)
         except (BeamerError, OSError) as error:
             self._limited_log.add("assignment not applied", error)
-            return _failed(wanted.assignment.generation, error)
+            return _failed(wanted.assignment.generation, error), None
         finally:
-            self._draining.set()
+            self._go_on_draining()
         self._limited_log.reset("assignment not applied")
         self._in_force = wanted.assignment
-        return Applied(generation=wanted.assignment.generation, changes=changes)
+        return Applied(generation=wanted.assignment.generation, changes=changes), seen
+
+    def _applied(self, wanted: DesiredState) -> tuple[int, PollResult]:
+        """Apply an assignment, and return how much changed and what sockets were found meanwhile."""
+        return self._enforcer.apply(wanted), self._enforcer.found()
 
     async def _send(self, message: Message) -> None:
         """Send a message if there is a controller; `ControllerLink` handles its absence."""
@@ -325,7 +304,11 @@ class Agent:
     async def _poll_sockets(self) -> bool:
         """Poll the workers' sockets and report what changed; return whether the next poll may be delayed."""
         seen = await self._kernel(self._enforcer.poll)
-        self._draining.set()
+        self._go_on_draining()
+        return await self._report_seen(seen)
+
+    async def _report_seen(self, seen: PollResult) -> bool:
+        """Report what has changed of the sockets; return whether the next poll may be delayed."""
         if seen.error is not None:
             self._limited_log.add("sockets", seen.error)
         await self._report_found(seen)
@@ -335,6 +318,11 @@ class Agent:
             await self._send(seen.report)
             await self._report_workers()
         return seen.complete or seen.error is not None
+
+    def _go_on_draining(self) -> None:
+        """Have `_drain` look at the connections that drain, if any do: a call of the kernel's thread costs more than a poll."""
+        if self._enforcer.draining:
+            self._draining.set()
 
     async def _drain(self) -> None:
         while True:
@@ -386,20 +374,23 @@ class Agent:
             if self._wanted:
                 try:
                     await self._kernel(self._enforcer.verify)
-                    self._draining.set()
+                    self._go_on_draining()
                 except (BeamerError, OSError) as error:
                     self._limited_log.add("marks", error)
                 try:
-                    ports = await self._kernel(self._enforcer.counters)
+                    ports, mended, sent = await self._kernel(self._counted)
                 except (BeamerError, OSError) as error:
                     self._limited_log.add("counters", error)
                     continue
-                for name, changes in (await self._kernel(self._enforcer.mended)).items():
+                for name, changes in mended.items():
                     what = f"{changes} changes of {name}'s queues by another program, which are as they were again"
                     self._limited_log.add("mended", what, logging.WARNING)
-                sent = await self._kernel(self._enforcer.worker_bytes)
                 await self._send(Counters(at_s=time.time(), ports=ports, workers=sent))
                 self._check_interfaces(ports)
+
+    def _counted(self) -> tuple[tuple[PortCounters, ...], Mapping[str, int], tuple[WorkerBytes, ...]]:
+        """Return every port's counters, what was mended of their trees, and what each worker has sent."""
+        return self._enforcer.counters(), self._enforcer.mended(), self._enforcer.worker_bytes()
 
     def _check_interfaces(self, ports: tuple[PortCounters, ...]) -> None:
         """Have the assignment applied again when an interface is gone, another program's, or of another MTU.

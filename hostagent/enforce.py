@@ -20,7 +20,8 @@ from hostagent.expiry.state import StateDirectory
 from hostagent.marks.acknowledgements import Acknowledgements, table_name
 from hostagent.marks.holding import HoldRule
 from hostagent.marks.sockets import SocketTable
-from hostagent.queues.htb import ClassCount, Queues
+from hostagent.queues.class_counts import ClassCount
+from hostagent.queues.htb import Queues
 from hostagent.queues.kernel_changes import Changed, KernelChanges
 from hostagent.queues.tree import Tree
 
@@ -122,7 +123,8 @@ class Enforcer:
         owned = self._state.owned()
         changed, failed = self._changed(wanted, owned)
         dropped = owned - wanted.keys()
-        self._state.own(owned | wanted.keys())
+        if not wanted.keys() <= owned:
+            self._state.own(owned | wanted.keys())
         changes = 0
         for name in sorted(dropped):
             self._trees.pop(name, None)
@@ -205,6 +207,10 @@ class Enforcer:
             self._sockets.poll()
         except (BeamerError, OSError) as error:  # Connections that were found before are reported to the network all the same.
             failure = error
+        return self.found(failure)
+
+    def found(self, failure: Exception | None = None) -> PollResult:
+        """Return what the last poll has found, that of `apply` included. failure: what kept the sockets from being listed."""
         sockets = self._sockets
         connections, unmatched_bytes = sockets.connections, sockets.unmatched_bytes
         known = self._report
@@ -213,10 +219,15 @@ class Enforcer:
             self._report = Connections(connections=connections, unmatched_bytes=unmatched_bytes)
         return PollResult(self._report, sockets.complete, sockets.gone, sockets.refused, failure)
 
+    @property
+    def draining(self) -> bool:
+        """Whether connections are on their way to a mark, which `drain` has to go on with."""
+        return self._sockets.draining
+
     def drain(self) -> bool:
         """Go on with the connections that are on their way to a mark; return whether any still are."""
         self._sockets.drain()
-        return self._sockets.draining
+        return self.draining
 
     def verify(self) -> int:
         """Read every connection's mark and count, restore the marks that another program has changed, return how many."""
@@ -256,7 +267,8 @@ class Enforcer:
         if installed is not None and (whole or counts.keys() != installed.tree.classes.keys()):
             self._since_whole[interface] = 0
             with self._state.changing():
-                self._state.own(self._state.owned() | {interface})
+                if interface not in (owned := self._state.owned()):
+                    self._state.own(owned | {interface})
                 index = self._queues.index(interface)
                 try:
                     changes = self._reconcile(interface, installed.tree)

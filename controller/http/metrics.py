@@ -53,6 +53,14 @@ class RuntimeCollector(Collector):
             if (milliseconds := quantile(installation.plan_ms, share)) is not None:
                 latency.add_metric([str(share)], milliseconds / 1000)
         yield latency
+        phases = GaugeMetricFamily(
+            "beamer_plan_phase_seconds", "Stage event to plan installed everywhere, by phase", labels=["phase", "quantile"]
+        )
+        for name, samples in installation.phases.samples().items():
+            for share in (0.5, 0.99):
+                if (milliseconds := quantile(samples, share)) is not None:
+                    phases.add_metric([name, str(share)], milliseconds / 1000)
+        yield phases
         condition = self._runtime.condition
         wrong = GaugeMetricFamily("beamer_network_mismatches", "Ports that are not as the network's file says", labels=["kind"])
         of_kind = Counter(one.kind for one in condition.seen.mismatches)

@@ -107,8 +107,15 @@ def plan_response(runtime: Runtime) -> dict[str, Any]:
 
 def latencies_response(runtime: Runtime) -> dict[str, Any]:
     """Return milliseconds from each stage event that changed the network to the change being installed everywhere."""
-    samples = runtime.installation.plan_ms
-    return {"plan_ms": list(samples), "p50": quantile(samples, 0.5), "p99": quantile(samples, 0.99)}
+    samples, phases = runtime.installation.plan_ms, runtime.installation.phases
+    quantiles = {name: {"p50": quantile(ms, 0.5), "p99": quantile(ms, 0.99)} for name, ms in phases.samples().items()}
+    return {
+        "plan_ms": list(samples),
+        "p50": quantile(samples, 0.5),
+        "p99": quantile(samples, 0.99),
+        "events": phases.events,
+        "phases_ms": quantiles,
+    }
 
 
 def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str, Any]:

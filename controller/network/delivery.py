@@ -5,7 +5,7 @@ new one later: agents wait until all connected switches have acknowledged, or fo
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,8 +18,17 @@ from controller.agents.hub import AgentHub
 from controller.event_loop.wake_timer import WakeTimer
 from controller.limited_log import LINES_AN_HOUR, LimitedLog
 from controller.network.installation import Installation
+from controller.network.phases import DecisionTimes, PlanPhase
 from controller.network.targets import Targets
-from controller.openflow.reports import NetworkSeen, PairCount, SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
+from controller.openflow.reports import (
+    NetworkSeen,
+    PairCount,
+    RulesWorkedOut,
+    SwitchConnected,
+    SwitchEvent,
+    SwitchInstalled,
+    SwitchLost,
+)
 from controller.openflow.rules import JobRules
 from controller.openflow.terms import Terms
 
@@ -101,18 +110,26 @@ class Delivery:
         self._switch_wait.cancel()
         await self.switches.stop()
 
-    def want(self, generation: int, targets: Targets, events_at_s: Iterable[float]) -> None:
+    def want(
+        self,
+        generation: int,
+        targets: Targets,
+        events_at_s: Sequence[float],
+        times: DecisionTimes | None = None,
+        now: float = 0.0,
+    ) -> None:
         """Make a generation the wanted one, which was recorded just now, and deliver it when it is durable.
 
-        events_at_s: as of `Installation.want`.
+        events_at_s, times, now: as of `Installation.want`.
         """
         before, self.targets = self.targets, targets
         rules = targets.rules if targets.rules != before.rules else None
-        self.installation.want(generation, rules is not None, targets.renewed_from(before), events_at_s)
+        self.installation.want(generation, rules is not None, targets.renewed_from(before), events_at_s, times, now)
         self._pending.append(GenerationTargets(generation, targets))
 
         def carry_out() -> None:
             self._durable = generation
+            self.installation.phases.reach(PlanPhase.JOURNAL, generation, self._clock())
             if rules is not None:
                 self.switches.install(generation, rules)
             self._send(self.installation.on_switches)
@@ -147,6 +164,9 @@ class Delivery:
         match event:
             case NetworkSeen():
                 self._on_network(event)
+            case RulesWorkedOut():
+                self.installation.phases.reach(PlanPhase.RULES, event.generation, self._clock())
+                return
             case SwitchInstalled():
                 self.installation.switch_installed(event.switch, event.generation, self._clock())
             case SwitchLost():

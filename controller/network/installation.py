@@ -5,8 +5,10 @@ a generation changes nothing is up to date without a further request.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from controller.network.phases import DecisionTimes, PhaseRecord, PlanPhase
 
 LATENCY_SAMPLES = 10_000  # the latest ones: a bound on memory
 
@@ -34,10 +36,21 @@ class _Element:
 
 
 class Installation:
-    """The generation that is wanted, and the one that each switch and agent has."""
+    """The generation that is wanted, and the one that each switch and agent has.
 
-    def __init__(self, switches: Iterable[str], agents: Iterable[str], generation: int) -> None:
+    waited_s: returns for how long the event loop has waited for a processor so far, None where that is not known.
+    """
+
+    def __init__(
+        self,
+        switches: Iterable[str],
+        agents: Iterable[str],
+        generation: int,
+        waited_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self.generation = generation
+        self.phases = PhaseRecord()
+        self._waited_s = waited_s
         self._switches = {name: _Element(generation) for name in sorted(switches)}
         self._agents = {name: _Element(generation) for name in sorted(agents)}
         self._waiting: deque[tuple[int, float]] = deque(maxlen=LATENCY_SAMPLES)
@@ -79,11 +92,20 @@ class Installation:
         """The latest generation that runs on every connected switch."""
         return min((element.installed for element in self._switches.values() if element.connected), default=self.generation)
 
-    def want(self, generation: int, switches: bool, agents: Collection[str], events_at_s: Iterable[float]) -> None:
+    def want(
+        self,
+        generation: int,
+        switches: bool,
+        agents: Collection[str],
+        events_at_s: Sequence[float],
+        times: DecisionTimes | None = None,
+        now: float = 0.0,
+    ) -> None:
         """Make `generation` the wanted one.
 
         switches: whether their rules change. agents: whose assignments change. events_at_s: when the stage events came in
-        that caused it, in the seconds of `now` below; they count only if something changes.
+        that caused it, in the seconds of `now` below; they count only if something changes. times: of the decision, if one was
+        made, whose targets are known by `now`.
         """
         before, self.generation = self.generation, generation
         for element in self._switches.values():
@@ -92,6 +114,8 @@ class Installation:
             element.want(generation, before, name in agents)
         if switches or agents:
             self._waiting.extend((generation, at_s) for at_s in events_at_s)
+            if times is not None and events_at_s:
+                self.phases.want(generation, events_at_s, times, now)
 
     def switch_connected(self, switch: str) -> None:
         """Note that a switch is connected; what is installed there is known when it acknowledges."""
@@ -121,10 +145,13 @@ class Installation:
         return min((element.installed for element in elements), default=self.generation)
 
     def _record_latencies(self, now: float) -> None:
+        self.phases.reach(PlanPhase.BARRIERS, self.on_switches, now)
         floor = self._floor()
         if floor <= self._recorded:
             return
         self._recorded = floor
+        if self.phases.is_pending:
+            self.phases.install(floor, now, self._waited_s())
         self._plan_ms.extend(1000 * (now - at_s) for generation, at_s in self._waiting if generation <= floor)
         while self._waiting and self._waiting[0][0] <= floor:
             self._waiting.popleft()

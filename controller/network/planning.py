@@ -7,6 +7,7 @@ What ends or moves while a decision is made has no part in it: it calls for the 
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +30,7 @@ from controller.journal.replay import Recovered
 from controller.limited_log import LimitedLog
 from controller.network.delivery import Delivery
 from controller.network.installation import LATENCY_SAMPLES
+from controller.network.phases import DecisionTimes, loop_waited_s
 from controller.network.quarantine import Decided, Quarantine
 from controller.network.targets import TargetBuilder
 from controller.settings import ControllerSettings
@@ -97,8 +99,10 @@ class Planner:
 
     def decide(self, within_s: float, caused_at_s: float | None = None) -> None:
         """Decide within some time. caused_at_s: when the event came in that makes it necessary, if one does."""
-        if caused_at_s is not None and len(self._caused_at_s) < LATENCY_SAMPLES:
-            self._caused_at_s.append(caused_at_s)
+        if caused_at_s is not None:
+            self._delivery.installation.phases.call()
+            if len(self._caused_at_s) < LATENCY_SAMPLES:
+                self._caused_at_s.append(caused_at_s)
         self._deciding.within(within_s)
 
     async def decided(self) -> None:
@@ -145,6 +149,7 @@ class Planner:
 
     async def _propose(self, without: frozenset[str], among: frozenset[str] | None) -> Decided:
         """Return what the policy decides on all jobs that run, or on those among some, but the quarantined ones."""
+        begun_s, waited_s = self._clock(), loop_waited_s()
         await self._turns.do(self._network.prepare(self._tracker))
         running = frozenset(trial.key for trial in self._tracker.running)
         without |= frozenset() if among is None else running - among
@@ -166,6 +171,7 @@ class Planner:
             return Decided(proposal, running - without, attempts, events, state, basis)
 
         made = await self._thread.do(propose)
+        made = replace(made, times=DecisionTimes(begun_s, self._clock(), waited_s))
         if view.jobs is not None:
             view.jobs.keep()
         return made
@@ -193,7 +199,7 @@ class Planner:
         self._core.adopt(proposal)
         self._journaled_state = proposal.plain_state
         self.plan = plan
-        delivery.want(generation, wanted, self._caused_at_s[: made.events])
+        delivery.want(generation, wanted, self._caused_at_s[: made.events], made.times, decided.at_s)
         return True
 
     def _state_difference(self, last: Planned | None, state: Any) -> Any:

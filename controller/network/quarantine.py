@@ -18,6 +18,7 @@ from beamer.network.plan import Plan
 from beamer.studies.records import TrialRecord
 from beamer.studies.tracker import Tracker
 from controller.limited_log import LimitedLog
+from controller.network.phases import DecisionTimes
 
 # Tries of a search are bounded: two culprits among 4 096 jobs of 100 studies take about 50, each as long as a decision.
 MAX_TRIES = 64
@@ -31,7 +32,7 @@ class Decided:
 
     asked: the jobs that it is about. attempts: the same by job as their starts, where there is one. events: that call for a
     decision, as many as it knows of. state: how what the policy remembers differs from what was journaled last. basis: what the
-    policy was told and how it ordered it, None where it failed or was not asked.
+    policy was told and how it ordered it, None where it failed or was not asked. times: when it was made.
     """
 
     proposal: Proposal[Any, Plan]
@@ -40,6 +41,7 @@ class Decided:
     events: int = 0
     state: Any = None
     basis: Basis | None = None
+    times: DecisionTimes | None = None
 
 
 Search = Generator[frozenset[str], bool, frozenset[str] | None]

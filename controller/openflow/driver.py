@@ -26,7 +26,7 @@ from controller.openflow.channel import (
 from controller.openflow.contention import Contention
 from controller.openflow.detours import Detours
 from controller.openflow.identity import check_certified, secure
-from controller.openflow.reports import NetworkSeen, PairCount, SwitchConnected, SwitchEvent, SwitchLost
+from controller.openflow.reports import NetworkSeen, PairCount, RulesWorkedOut, SwitchConnected, SwitchEvent, SwitchLost
 from controller.openflow.rule_watch import WatchRation
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot, static_rules
@@ -195,6 +195,8 @@ class SwitchDriver:
                     self._bound_answers(name)
                     if session := self._sessions.get(name):
                         session.set_target(self._targets[name], change[name])
+                if self._lead is not None:
+                    self._lead[0](RulesWorkedOut(generation))
         except Exception as error:  # noqa: BLE001  Nobody awaits this task.
             fault = {"message": "a fault while the rules of a plan were worked out", "exception": error}
             asyncio.get_running_loop().call_exception_handler(fault)

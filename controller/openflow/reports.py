@@ -21,6 +21,13 @@ class SwitchLost:
 
 
 @dataclass(frozen=True)
+class RulesWorkedOut:
+    """It is known what a generation changes on every switch."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
 class SwitchInstalled:
     """A switch has answered the barrier behind a generation's rules.
 
@@ -46,7 +53,7 @@ class NetworkSeen:
     remarks: tuple[str, ...] = ()
 
 
-SwitchEvent = SwitchConnected | SwitchLost | SwitchInstalled | NetworkSeen
+SwitchEvent = SwitchConnected | SwitchLost | RulesWorkedOut | SwitchInstalled | NetworkSeen
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from os_ken.ofproto import ofproto_v1_3 as ofp
@@ -16,6 +17,7 @@ COOKIE = COOKIE_PREFIX << 48
 REWRITTEN = frozenset({"ip_dscp", "eth_dst"})
 STALE = ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE
 METER_FLAGS = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
+MAX_ENCODED = 4096  # So many matches and instructions stay encoded: some 10 MB.
 _MIN_KNOWN = 1024  # A reader remembers so many rules in any case.
 _MAX_CONTENT = 512  # A reader remembers entries of at most so many bytes: Beamer's have less than 200.
 
@@ -199,23 +201,62 @@ def _flow_mod(datapath: Any, rule: Rule, command: int) -> Any:
         out_port=ofp.OFPP_ANY,
         out_group=ofp.OFPG_ANY,
         flags=ofp.OFPFF_SEND_FLOW_REM if rule.announced else 0,
-        match=parser.OFPMatch(**dict(rule.match)),
-        instructions=[] if command == ofp.OFPFC_DELETE_STRICT else _instructions(rule),
+        match=_match(rule.match),
+        instructions=[]
+        if command == ofp.OFPFC_DELETE_STRICT
+        else [_instructions(rule.meter, rule.actions, rule.metadata, rule.goto)],
     )
 
 
-def _instructions(rule: Rule) -> list[Any]:
+class _EncodedMatch(parser.OFPMatch):  # type: ignore[misc]  # os-ken has no types.
+    """A match that is encoded once: that takes os-ken most of the time of a message, and pairs' rules come and go."""
+
+    encoded = b""
+
+    def serialize(self, buf: bytearray, offset: int) -> int:
+        """Write the match at the end of a message, and return its length."""
+        if not self.encoded:
+            own = bytearray()
+            super().serialize(own, 0)
+            self.encoded = bytes(own)
+        buf[offset:] = self.encoded
+        return len(self.encoded)
+
+
+class _EncodedInstructions(parser.OFPInstruction):  # type: ignore[misc]
+    """Instructions that are encoded once."""
+
+    def __init__(self, instructions: Iterable[Any]) -> None:
+        own = bytearray()
+        for instruction in instructions:
+            instruction.serialize(own, len(own))
+        self.encoded = bytes(own)
+        self.len = len(own)
+
+    def serialize(self, buf: bytearray, offset: int) -> None:
+        """Write the instructions at the end of a message."""
+        buf[offset:] = self.encoded
+
+
+@lru_cache(MAX_ENCODED)
+def _match(fields: Match) -> _EncodedMatch:
+    return _EncodedMatch(**dict(fields))
+
+
+@lru_cache(MAX_ENCODED)
+def _instructions(
+    meter: int | None, actions: tuple[RuleAction, ...], metadata: int | None, goto: int | None
+) -> _EncodedInstructions:
     instructions: list[Any] = []
-    if rule.meter is not None:
-        instructions.append(parser.OFPInstructionMeter(rule.meter))
-    if rule.actions:
-        actions = [_action(action) for action in rule.actions]
-        instructions.append(parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, actions))
-    if rule.metadata is not None:
-        instructions.append(parser.OFPInstructionWriteMetadata(rule.metadata, 0xFFFFFFFFFFFFFFFF))
-    if rule.goto is not None:
-        instructions.append(parser.OFPInstructionGotoTable(rule.goto))
-    return instructions
+    if meter is not None:
+        instructions.append(parser.OFPInstructionMeter(meter))
+    if actions:
+        instructions.append(parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, [_action(action) for action in actions]))
+    if metadata is not None:
+        instructions.append(parser.OFPInstructionWriteMetadata(metadata, 0xFFFFFFFFFFFFFFFF))
+    if goto is not None:
+        instructions.append(parser.OFPInstructionGotoTable(goto))
+    return _EncodedInstructions(instructions)
 
 
 def _action(action: RuleAction) -> Any:

@@ -1,12 +1,11 @@
-"""The kernel's side of a port's tree: read it, change it, read it back, read its counters. All of it through pyroute2."""
+"""The kernel's side of a port's tree: read it, change it, read it back, all through pyroute2, and read its counters."""
 
 import errno
 import math
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from pyroute2.iproute import IPRoute
@@ -15,6 +14,7 @@ from pyroute2.netlink.rtnl import TC_H_ROOT
 
 from beamer.errors import BeamerError, InputError, PlatformError
 from hostagent.capabilities import NET_ADMIN, SEE_DOCS
+from hostagent.queues.class_counts import ClassCount, ClassCounts
 from hostagent.queues.tree import ROOT, Change, DscpFilter, HtbClass, Root, Tree, difference
 
 _ETH_P_IP = 0x0800
@@ -30,24 +30,17 @@ _NO_VERSION = 0  # HTB's interface does not have this version, but 3.
 _MODULES = {"sch_htb": "HTB queueing discipline", "cls_u32": "u32 classifier"}
 
 
-@dataclass(frozen=True)
-class ClassCount:
-    """What a class has sent, dropped and holds."""
-
-    sent_bytes: int
-    sent_packets: int
-    dropped_packets: int
-    backlog_bytes: int
-
-
 class Queues:
     """The queues of this network namespace's interfaces. Belongs to the thread that made it; close it there."""
 
     def __init__(self) -> None:
         self._ip = IPRoute()
+        self._counts: ClassCounts | None = None  # It is made when counters are read first.
 
     def close(self) -> None:
-        """Release the netlink socket."""
+        """Release the netlink sockets."""
+        if self._counts is not None:
+            self._counts.close()
         self._ip.close()
 
     def check(self) -> None:
@@ -116,9 +109,12 @@ class Queues:
 
     def counts(self, interface: str) -> dict[int, ClassCount]:
         """Return the counters of every class on `interface` by class id, in one request."""
-        with _naming(interface):
-            messages: Iterable[Any] = self._ip.get_classes(index=self.index(interface))
-            return {message["handle"]: _count(message) for message in messages}
+        index = self.index(interface)
+        try:
+            self._counts = self._counts or ClassCounts()
+            return self._counts.read(index)
+        except OSError as error:
+            raise _refusal(interface, "sch_htb", error) from error
 
     def _apply(self, index: int, change: Change) -> None:
         what = change.what
@@ -184,11 +180,6 @@ def _filter(message: Any) -> DscpFilter | None:
     return DscpFilter(message["info"] >> 16, dscp, options.get_attr("TCA_U32_CLASSID"))
 
 
-def _count(message: Any) -> ClassCount:
-    stats = message.get_attr("TCA_STATS")
-    return ClassCount(stats["bytes"], stats["packets"], stats["drop"], stats["backlog"])
-
-
 @contextmanager
 def _naming(interface: str, module: str = "sch_htb") -> Iterator[None]:
     """Turn the kernel's error numbers into what is missing. module: of the kernel, with what is asked for."""
@@ -198,8 +189,8 @@ def _naming(interface: str, module: str = "sch_htb") -> Iterator[None]:
         raise _refusal(interface, module, error) from error
 
 
-def _refusal(interface: str, module: str, error: NetlinkError) -> BeamerError:
-    match error.code:
+def _refusal(interface: str, module: str, error: NetlinkError | OSError) -> BeamerError:
+    match error.code if isinstance(error, NetlinkError) else error.errno:
         case errno.ENODEV:
             return _unknown(interface)
         case errno.ENOENT | errno.EOPNOTSUPP:

@@ -20,6 +20,11 @@ NO_START = "no start time: attach through the agent, or report the process's sta
 NOT_DUMPABLE = ", or is not dumpable (prctl(2), PR_SET_DUMPABLE), as after a change of user: then /proc shows it as user 0's"
 NO_WORKER = "process {pid} is the ancestor of all others, or none: attach the worker's own process through the agent"
 
+LISTINGS = 2
+"""Processes are listed so often after one was made: it has its id a moment before it is listed."""
+MAX_UNLISTED = 10
+"""Processes are listed anew after so many times: one of a chosen id (clone3(2), `set_tid`) is not the last that was made."""
+
 Place = tuple[str, int]
 """A worker: its job and its rank."""
 
@@ -33,10 +38,17 @@ class _Known(NamedTuple):
 
 
 class ProcessTrees(Generic[_Label]):
-    """The processes below a set of roots; every process's parent is read once, when it is first seen."""
+    """The processes below a set of roots; every process's parent is read once, when it is first seen.
+
+    Processes are listed only when there may be new ones: the kernel prepares an entry for each of all that a machine has. One
+    that has ended meanwhile, and belongs to no root, may still be taken for alive.
+    """
 
     def __init__(self, proc: Procfs | None = None) -> None:
         self._proc = proc or Procfs()
+        self._last_made: int | None = None
+        # How often processes were listed since that one was made, and were not listed since they were listed last.
+        self._listings = self._unlisted = 0
         self._known: dict[int, _Known] = {}
         self._new: set[int] = set()
         self._owner: dict[int, _Label] = {}
@@ -44,16 +56,25 @@ class ProcessTrees(Generic[_Label]):
 
     @property
     def alive(self) -> Set[int]:
-        """The processes of the last `refresh`."""
+        """The processes that were listed last."""
         return self._known.keys()
 
     def start(self, pid: int) -> int | None:
-        """Return when the process started that had the id `pid` at the last `refresh`."""
+        """Return when the process started that had the id `pid` when processes were listed last."""
         known = self._known.get(pid)
         return None if known is None else known.start
 
     def refresh(self) -> None:
-        """Read which processes there are."""
+        """Take in which processes there are."""
+        last_made = self._proc.last_made()  # It is read first: what is made while processes are listed makes it another.
+        if last_made is None or last_made != self._last_made:
+            self._last_made, self._listings = last_made, 0
+        elif self._listings >= LISTINGS and self._unlisted < MAX_UNLISTED:
+            self._unlisted += 1
+            for ended in [pid for pid in self._owner if self._proc.uid(pid) is None]:
+                self._forget(ended)
+            return
+        self._listings, self._unlisted = self._listings + 1, 0
         alive = self._proc.inodes()
         for gone in self._known.keys() - alive.keys():
             self._forget(gone)
@@ -193,8 +214,8 @@ class WorkerProcesses:
             for pid, identity in sorted(owners.items())
             if (root := self._found.get(identity))
             and (start := self._trees.start(pid)) is not None
-            and self._proc.uid(pid) == root.uid
-            and self._shares_network(pid)
+            # A worker's own process was looked at just now.
+            and (pid in roots or (self._proc.uid(pid) == root.uid and self._shares_network(pid)))
         ]
 
     def _find(self, identity: _Identity, worker: LocalWorker) -> _Root | str | None:

@@ -29,11 +29,21 @@ class Procfs:
         self.own_namespace = self.namespace("self")
         self.own_network = self.network("thread-self")  # A thread may have entered another namespace than its process.
         self.own_cgroups = self.cgroups("self")
+        self._has_last_made = self._is_own("loadavg")
 
     def inodes(self) -> dict[int, int]:
         """Return every process's id, and an inode number that another process of the same id does not have."""
         with os.scandir(self._root) as entries:
             return {int(entry.name): entry.inode() for entry in entries if entry.name.isdecimal()}
+
+    def last_made(self) -> int | None:
+        """Return the id of the process or thread that was made last, None where that is not known."""
+        if not self._has_last_made:
+            return None
+        try:
+            return int((self._read("loadavg") or b"").split()[-1])
+        except (IndexError, ValueError):
+            return None
 
     def status(self, pid: int) -> ProcessStatus | None:
         """Return a process's status, None if there is none of that id."""
@@ -65,6 +75,13 @@ class Procfs:
             _, hierarchy, path = line.split(":", 2)
             found[hierarchy] = path
         return found
+
+    def _is_own(self, name: str) -> bool:
+        """Return whether a file is of this file system: a container may have another one's in its place (lxcfs)."""
+        try:
+            return os.stat(f"{self._root}/{name}").st_dev == os.stat(self._root).st_dev
+        except OSError:
+            return False
 
     def _namespace(self, name: str) -> int:
         try:

@@ -10,7 +10,8 @@ import pytest
 
 from beamer.errors import InputError
 from beamer.network.protocol import Port
-from hostagent.queues.htb import ClassCount, Queues
+from hostagent.queues.class_counts import ClassCount
+from hostagent.queues.htb import Queues
 from hostagent.queues.tree import UNREGISTERED, Cap, Tree, class_id, port_tree
 from tests.support.namespaces import Namespace, cabled_namespaces
 

@@ -16,7 +16,7 @@ from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from controller.event_loop.time_slices import at_once
 from controller.openflow.driver import SERVE_AGAIN_S, SwitchDriver
-from controller.openflow.reports import SwitchEvent
+from controller.openflow.reports import RulesWorkedOut, SwitchEvent
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Output, Rule, RuleKey, SetField, SetQueue, static_rules
 from controller.openflow.terms import Terms
@@ -45,10 +45,20 @@ def leading_driver(
     serve_again_s: float = SERVE_AGAIN_S,
     watches: bool = False,
 ) -> SwitchDriver:
-    """Return a driver on loopback that leads as soon as it is started."""
+    """Return a driver on loopback that leads as soon as it is started, and tells of switches alone."""
     driver = SwitchDriver(fabric, "127.0.0.1", port, tls=tls, serve_again_s=serve_again_s, watches=watches)
-    driver.lead(on_event, terms)
+    driver.lead(about_switches(on_event), terms)
     return driver
+
+
+def about_switches(on_event: Callable[[SwitchEvent], None]) -> Callable[[SwitchEvent], None]:
+    """Return what calls `on_event` with all events but those of no switch's."""
+
+    def called(event: SwitchEvent) -> None:
+        if not isinstance(event, RulesWorkedOut):
+            on_event(event)
+
+    return called
 
 
 def desired_rules(fabric: Fabric, jobs: Sequence[JobRules], codepoints: Codepoints = LOCAL) -> dict[str, frozenset[Rule]]:

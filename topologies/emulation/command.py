@@ -47,6 +47,7 @@ from beamer.workloads.joint import JointScenario, load_either
 from beamer.workloads.scenario import Scenario
 from controller.warm_up import warm_up
 from topologies.emulation import fairness
+from topologies.emulation.cost_tables import cost_table
 from topologies.emulation.exchange import RunConfig
 from topologies.emulation.joint_outcome import JointOutcome, checks_table
 from topologies.emulation.outcome import RunOutcome
@@ -143,6 +144,7 @@ def _emulate_scenario(scenario: Scenario, asked: _Options) -> None:
         console.print(stage_table(title, runs, [*mean_rows(runs), *checked]))
     else:
         console.print("every stage, job and check: --details")
+    console.print(cost_table({outcome.result.policy: outcome for outcome in outcomes}))
     for outcome in outcomes:
         for finding in outcome.findings:
             console.print(f"[bold red]invalid[/]: {outcome.result.policy}: {finding}")
@@ -169,6 +171,7 @@ def _emulate_searches(scenario: JointScenario, gpu: GpuOptions, asked: _Options)
         console.print(checks_table(f"{on}, packets and plans of the emulation", outcomes))
     else:
         console.print("simulated, and what was checked of packets: --details")
+    console.print(cost_table({f"{one.run.gpu_policy}, {one.run.network_policy}": one for one in outcomes}))
     for outcome in outcomes:
         for finding in outcome.findings:
             console.print(f"[bold red]invalid[/]: {outcome.run.gpu_policy}, {outcome.run.network_policy}: {finding}")

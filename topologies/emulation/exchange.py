@@ -1,6 +1,7 @@
 """What the supervisor gives to the process inside a run's namespace, and the measurements that it returns."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ class RunConfig:
 class RunMeasurements:
     """Everything read at the end of a run; times are Unix times, `started_s` that of the scenario's start.
 
-    host_queues: empty under a mode that caps senders, as the counters of capped classes are gone with these.
+    host_queues: empty under a mode that caps senders, as the counters of capped classes are gone with these. events: how many
+    called for a decision while the scenario ran. phases_ms: quantiles of all events' times by phase, as
+    /v1/latencies has them.
     """
 
     started_s: float
@@ -54,3 +57,5 @@ class RunMeasurements:
     health: Health
     duration_s: float
     jain: float | None
+    events: int = 0
+    phases_ms: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)

@@ -186,12 +186,13 @@ class NamespacedRun:
         rates = {link.interface: link.rate_bps for link in judged}
         sampler = Sampler(self.vswitchd, rates, readers, self._parts)
         sampler.start()
+        events = self._get("/v1/latencies")["events"]
         started = time.time()
         self.runner.run()
         ended = time.time()
         health = sampler.stop()
         time.sleep(SETTLE_S)
-        return self._measure(started, ended - started, health)
+        return self._measure(started, ended - started, health, events)
 
     def _parts(self) -> dict[int, str]:
         """Return what part of the run each process of now and its children are, by process id."""
@@ -199,8 +200,9 @@ class NamespacedRun:
         own = {process.pid: AGENTS if name.startswith("agent-") else CONTROLLER for name, process in processes}
         return {self.vswitchd: SWITCHES, **own, **dict.fromkeys(self.runner.pids(), TRAINERS)}
 
-    def _measure(self, started: float, duration: float, health: Health) -> RunMeasurements:
+    def _measure(self, started: float, duration: float, health: Health, events_before: int) -> RunMeasurements:
         fabric = self.scenario.fabric
+        latencies = self._get("/v1/latencies")
         counters = self._get("/v1/counters")
         studies = self._get("/v1/studies")["studies"]
         switch_queues = [q for link in fabric.links if link.src in fabric.switch for q in queue_bytes(link.interface)]
@@ -213,7 +215,7 @@ class NamespacedRun:
         return RunMeasurements(
             started_s=started,
             studies=[study for study in studies if study["name"] != fairness.STUDY],
-            latencies_ms=self._get("/v1/latencies")["plan_ms"],
+            latencies_ms=latencies["plan_ms"],
             pairs=[
                 PairBytes(c["job"], c["src"], c["dst"], c["plane"], c["class"], c["marked"], c["sent_bytes"])
                 for c in counters["host_pairs"]
@@ -224,6 +226,8 @@ class NamespacedRun:
             health=health,
             duration_s=duration,
             jain=fairness.fairness(studies, self.scenario.start_up_s),
+            events=max(latencies["events"] - events_before, 0),  # A controller that took over has counted from none.
+            phases_ms=latencies["phases_ms"],
         )
 
     def _get(self, path: str) -> Any:

@@ -49,6 +49,17 @@ class MeasuredRun:
         return " / ".join("none" if value is None else f"{value:.0f}" for value in map(self.plan_ms, (0.5, 0.99)))
 
     @property
+    def processor_ms(self) -> dict[str, dict[str, float]]:
+        """Milliseconds per event for which each part ran and waited for a processor; empty if not known."""
+        times, events = self.measured.health.processor or {}, self.measured.events
+        if not events:
+            return {}
+        return {
+            part: {"running": time.running_ns / 1e6 / events, "waiting": time.waiting_ns / 1e6 / events}
+            for part, time in times.items()
+        }
+
+    @property
     def waiting_text(self) -> str:
         """The shares of their time for which the parts that decide on validity waited for a processor."""
         shares = self.measured.health.waiting_shares

@@ -18,7 +18,7 @@ from pathlib import Path
 from beamer.errors import EmulationError
 from beamer.network.plan import QUEUES
 from topologies.emulation.accounting import QueueBytes
-from topologies.emulation.run_queue import CONTROLLER, SWITCHES, DelayMeter, is_counted
+from topologies.emulation.run_queue import CONTROLLER, SWITCHES, DelayMeter, ProcessorTime, is_counted
 
 THREAD_LIMIT = 0.85  # A share of a core, the most that one thread can have.
 RATE_LIMIT = 0.85  # A share of a link's rate.
@@ -49,12 +49,13 @@ class Health:
     busiest_thread: largest share of a core that one thread of Open vSwitch used over a second. backlogged_rate: smallest share
     of its rate that a port carried while it certainly had packets waiting, None if no port was ever so for long.
     waiting_shares: by part of the run, the share of the time in which it had something to run that it waited for a processor;
-    None where the kernel does not count that.
+    None where the kernel does not count that. processor: by part of the run, what it had of the processors, None as above.
     """
 
     busiest_thread: float
     backlogged_rate: float | None
     waiting_shares: Mapping[str, float] | None
+    processor: Mapping[str, ProcessorTime] | None = None
 
     def findings(self) -> tuple[str, ...]:
         """Return what makes the run invalid; empty for a valid one."""
@@ -127,8 +128,9 @@ class Sampler:
         if self._failure is not None:
             raise EmulationError(f"sampling ended before the run: {self._failure!r}") from self._failure
         rates = [backlogged_rate(samples, self._rates[name]) for name, samples in self._ports.items()]
-        shares = None if self._delays is None else {part: time.waiting_share for part, time in self._delays.totals.items()}
-        return Health(self._busiest(), min((r for r in rates if r is not None), default=None), shares)
+        totals = None if self._delays is None else self._delays.totals
+        shares = None if totals is None else {part: time.waiting_share for part, time in totals.items()}
+        return Health(self._busiest(), min((r for r in rates if r is not None), default=None), shares, totals)
 
     def _busiest(self) -> float:
         return max(

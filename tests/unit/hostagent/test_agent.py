@@ -66,6 +66,11 @@ class FakeEnforcer:
     def poll(self) -> PollResult:
         return PollResult(Connections(connections=()), True, self.gone, self.refused, self.verifying)
 
+    def found(self) -> PollResult:
+        return PollResult(Connections(connections=()), True, self.gone, self.refused)
+
+    draining = False
+
     def drain(self) -> bool:
         return False
 

@@ -15,7 +15,7 @@ from hostagent.desired import DesiredState, desired_state
 from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.expiry.state import StateDirectory
 from hostagent.marks.socket_marks import Mark
-from hostagent.queues.htb import ClassCount
+from hostagent.queues.class_counts import ClassCount
 from hostagent.queues.kernel_changes import Changed
 from hostagent.queues.tree import Tree, class_id
 

@@ -412,6 +412,8 @@ def test_plan_says_what_runs_where(scene: Scene) -> None:
         latencies = await api.get("/v1/latencies")
         assert len(latencies["plan_ms"]) >= 1
         assert latencies["p99"] == max(latencies["plan_ms"])
+        assert latencies["events"] >= len(latencies["plan_ms"])
+        assert latencies["phases_ms"]["agents"]["p99"] is not None
 
     scene(play)
 

@@ -17,7 +17,15 @@ from controller.openflow.reports import PairCount, SwitchConnected, SwitchEvent,
 from controller.openflow.rules import Band, JobRules, RuleKey
 from controller.openflow.terms import Terms
 from tests.support.openflow_samples import multipart
-from tests.support.openflow_switch import FakeSwitch, FixedTerm, FlowEntry, desired_rules, leading_driver, stats_of
+from tests.support.openflow_switch import (
+    FakeSwitch,
+    FixedTerm,
+    FlowEntry,
+    about_switches,
+    desired_rules,
+    leading_driver,
+    stats_of,
+)
 
 FABRIC = star(2)
 LEFT, RIGHT = FABRIC.hosts
@@ -304,7 +312,7 @@ def test_a_switch_is_connected_to_a_follower_and_left_as_it_is_until_this_one_le
         switch.expire(expired)  # The switch tells everybody who is connected.
         await asyncio.sleep(0.1)
         assert (switch.mods, switch.term, connection.done()) == ([], 1, False)
-        driver.lead(events.append, JournalInMemory(2))
+        driver.lead(about_switches(events.append), JournalInMemory(2))
         driver.install(2, [job(2)])
         await driver.start()
         await b.until(lambda: len(events) == 2)

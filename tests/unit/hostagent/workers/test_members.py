@@ -11,7 +11,7 @@ import pytest
 
 from beamer.network.protocol import LocalWorker
 from beamer.studies.model import Process
-from hostagent.workers.members import ProcessTrees, WorkerProcesses
+from hostagent.workers.members import LISTINGS, MAX_UNLISTED, ProcessTrees, WorkerProcesses
 from hostagent.workers.procfs import Procfs
 
 OWN, CONTAINER = 4026531836, 4026532000
@@ -326,3 +326,36 @@ def test_the_kernels_own_proc_is_read_like_that() -> None:
     nobody = 2**22 + 1
     assert (proc.status(nobody), proc.uid(nobody), proc.namespace(nobody), proc.cgroups(nobody)) == (None, None, 0, {})
     assert proc.network(nobody) == 0
+
+
+def test_processes_are_listed_when_one_was_made_and_once_in_a_while(proc: FakeProc) -> None:
+    listed = 0
+
+    class Counted(Procfs):
+        def inodes(self) -> dict[int, int]:
+            nonlocal listed
+            listed += 1
+            return super().inodes()
+
+    proc.add(100, 1, 10)
+    (proc.path / "loadavg").write_text("0.10 0.20 0.30 1/200 100\n")
+    trees: ProcessTrees[str] = ProcessTrees(Counted(proc.path))
+    for _ in range(LISTINGS + MAX_UNLISTED):
+        trees.refresh()
+    assert listed == LISTINGS
+    proc.add(101, 100, 20)
+    (proc.path / "loadavg").write_text("0.10 0.20 0.30 1/201 101\n")
+    trees.refresh()
+    assert trees.members({100: "a"}) == {100: "a", 101: "a"}
+    proc.add(5000, 100, 30)  # of a chosen id
+    for _ in range(LISTINGS + MAX_UNLISTED):
+        trees.refresh()
+    assert 5000 in trees.members({100: "a"})
+
+
+def test_processes_are_listed_every_time_where_it_is_not_known_which_was_made_last(proc: FakeProc) -> None:
+    trees: ProcessTrees[str] = ProcessTrees(proc.read())
+    for pid in range(100, 105):
+        proc.add(pid, 1, pid)
+        trees.refresh()
+        assert pid in trees.alive
