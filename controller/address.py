@@ -21,7 +21,9 @@ def listen(address: str) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family)
     except UnicodeError as error:
-        raise PlatformError(f"cannot listen on {address} (no host has such a name)", "give another address with --http") from error
+        raise PlatformError(
+            f"cannot listen on {address} (no host has such a name)", "give another address with --http"
+        ) from error
     except OSError as error:
         raise PlatformError(f"cannot listen on {address} ({error.strerror})", "give another address with --http") from error
     # Accepted connections inherit it; without it, head and body of an answer wait for a delayed acknowledgement in between.
