@@ -104,7 +104,9 @@ def test_a_name_that_is_not_found_keeps_no_other_check_from_being_made(machine: 
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--journal", "postgresql+psycopg://u:" + secrets.token_hex(4) + "@h/d"), ("--http", "nowhere")]
+    ("option", "value"),
+    [("--journal", "postgresql+psycopg://u:" + secrets.token_hex(4) + "@h/d"), ("--http", "nowhere")],
+    ids=["a secret", "no address"],  # Each process that collects tests has to name them alike.
 )
 def test_an_option_that_cannot_be_is_refused_and_no_secret_is_shown(option: str, value: str) -> None:
     done = run_here(beamer.cli.main, "doctor", "controller", option, value)
