@@ -37,10 +37,11 @@ class _Held:
 
 @dataclass
 class _Sent:
-    """What a connection has sent, as last read. before_bytes: until its worker's account began."""
+    """What a connection has sent, as last read. before_bytes: until its worker's account began. inside: to this host itself."""
 
     before_bytes: int
     last_bytes: int
+    inside: bool
 
 
 class SocketTable:
@@ -113,7 +114,7 @@ class SocketTable:
         """
         total = Counter(self._closed_bytes)
         for inode, sent in self._sent.items():
-            total[place_of(self._matched[inode])] += self._between_hosts(inode, sent)
+            total[place_of(self._matched[inode])] += _between_hosts(sent)
         return tuple(WorkerBytes(job=job, rank=rank, sent_bytes=count) for (job, rank), count in total.items())
 
     @property
@@ -172,9 +173,10 @@ class SocketTable:
         self._failed = {inode: reason for inode, reason in self._failed.items() if inode in self._held}
         unknown = self._held.keys() - self._matched.keys() - self._irrelevant
         observed = self._diagnostics.tcp_sockets() if unknown else {}
+        own = frozenset(one.ends[0] for one in observed.values())
         for inode in unknown:
             if inode in observed:
-                self._match(self._held[inode], observed[inode])
+                self._match(self._held[inode], observed[inode], own)
             elif not self._may_connect(inode):
                 self._irrelevant.add(inode)
         self._polled = frozenset(place_of(worker) for worker in self._workers)
@@ -257,18 +259,14 @@ class SocketTable:
         held = self._held[inode]
         self._end_drain(inode)
         sent = self._close_account(inode)
-        self._sent[inode] = _Sent(sent.last_bytes, sent.last_bytes)
+        self._sent[inode] = _Sent(sent.last_bytes, sent.last_bytes, sent.inside)
         self._matched[inode] = replace(self._matched[inode], job=held.worker.job, rank=held.worker.rank)
         return self._unmark(held)
 
     def _close_account(self, inode: int) -> _Sent:
         sent = self._sent.pop(inode)
-        self._closed_bytes[place_of(self._matched[inode])] += self._between_hosts(inode, sent)
+        self._closed_bytes[place_of(self._matched[inode])] += _between_hosts(sent)
         return sent
-
-    def _between_hosts(self, inode: int, sent: _Sent) -> int:
-        """Return what a matched socket has sent to another host since its worker was assigned."""
-        return 0 if self._matched[inode].is_local else sent.last_bytes - sent.before_bytes
 
     def _unmark(self, held: _Held) -> int:
         if held.inode not in self._given:
@@ -284,13 +282,14 @@ class SocketTable:
                 continue
         return 0
 
-    def _match(self, held: _Held, observed: TcpSocket) -> None:
-        """Match or discard a socket that was not known before."""
+    def _match(self, held: _Held, observed: TcpSocket, own: Collection[str]) -> None:
+        """Match or discard a socket that was not known before. own: addresses that sockets of this host have."""
         local_ip, _, remote_ip, _ = observed.ends
         if local_ip in self._addresses and remote_ip in self._addresses:
             self._matched[held.inode] = Connection(held.worker.job, held.worker.rank, *observed.ends)
             opened_since = place_of(held.worker) in self._polled
-            self._sent[held.inode] = _Sent(0 if opened_since else observed.sent_bytes, observed.sent_bytes)
+            before_bytes = 0 if opened_since else observed.sent_bytes
+            self._sent[held.inode] = _Sent(before_bytes, observed.sent_bytes, remote_ip in own)
             if observed.mark.is_managed:  # An agent before this one has marked the socket.
                 self._given[held.inode] = observed.mark
             if observed.firewall_mark == HOLD_MARK:  # An agent that was killed while the socket drained has held it.
@@ -371,3 +370,8 @@ class SocketTable:
     def _borrow(self, inode: int) -> socket.socket | None:
         member, descriptor = self._held[inode].holders[0]
         return borrow(member.pid, descriptor, inode, member.start)
+
+
+def _between_hosts(sent: _Sent) -> int:
+    """Return what a connection has sent to another host since its worker was assigned."""
+    return 0 if sent.inside else sent.last_bytes - sent.before_bytes
