@@ -113,7 +113,9 @@ class Enforcer:
         with self._state.changing():
             changes, failed = self._apply_trees(wanted.trees)
         self._classes = wanted.classes
-        changes += self._sockets.assign(assignment.workers, assignment.addresses, assignment.connections, wanted.marks)
+        changes += self._sockets.assign(
+            assignment.workers, assignment.addresses, assignment.connections, wanted.marks, assignment.own_addresses
+        )
         if not self._cleared and self._marking:
             self._sockets.unmark_leftovers()
             self._cleared = True

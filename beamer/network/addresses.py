@@ -43,6 +43,9 @@ def is_of_one_interface(text: str) -> bool:
 
 
 def is_of_one_link(text: str) -> bool:
-    """Return whether an address holds on one link alone."""
-    address: IPv4Address | IPv6Address = ip_address(text)
+    """Return whether a text is an address that holds on one link alone."""
+    try:
+        address: IPv4Address | IPv6Address = ip_address(text)
+    except ValueError:
+        return False
     return address.is_link_local

@@ -2,7 +2,7 @@
 
     switches    those that connect; the name of each is its bridge's
     cables      by the probes that arrive at another switch
-    hosts       the agents one of whose addresses answers at a port
+    hosts       the agents one of whose addresses answers at a port; IPv6 addresses are those of the interface that answers
     queues      the agent that has a switch's ports among its interfaces makes them
 
 Pure: whoever asks switches and agents (`controller.discovery`) fills a `SeenNetwork`. What is seen and does not fit into a
@@ -14,6 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from beamer.errors import InputError
+from beamer.network.addresses import (
+    MAX_HOST_ADDRESSES,
+    canonical,
+    is_canonical,
+    is_ipv6,
+    is_of_one_interface,
+    is_of_one_link,
+)
 from beamer.network.fabric import MAX_PLANES, Fabric, Host, Link, Switch
 from beamer.network.fabric_checks import check_deployable
 from beamer.network.observed_fabric import PortState
@@ -56,12 +64,16 @@ class DiscoveredNetwork:
 
 @dataclass(frozen=True)
 class _Attached:
-    """A host at a port of a switch: the agent of its machine, and the interface that answers there."""
+    """A host at a port of a switch: the agent of its machine, and the interface that answers there.
+
+    further: addresses of the interface beside the first one, IPv4 that answers there and IPv6.
+    """
 
     agent: str
     interface: Interface
     ip: str
     end: End
+    further: tuple[str, ...]
 
 
 def discovered(seen: SeenNetwork, name: str, rate_bps: int | None = None) -> DiscoveredNetwork:
@@ -89,7 +101,8 @@ class _Discovery:
             raise InputError(
                 "hosts", 0, f"an agent on each host, one of whose IPv4 addresses answers at a switch's port: {text}"
             )
-        hosts = {one.agent: Host(one.agent, one.ip, one.interface.mac, one.agent) for one in attached}
+        owners = Counter(address for one in attached for address in (one.ip, *one.further))
+        hosts = {one.agent: self._host(one, owners) for one in attached}
         taken = hosts.keys() & set(self._names.values())
         names = {dpid: f"{bridge}-{dpid:x}" if bridge in taken else bridge for dpid, bridge in self._names.items()}
         links: list[Link] = []
@@ -113,6 +126,14 @@ class _Discovery:
         check_deployable(fabric)
         planes = min(fabric.next_hops.choices(fabric.host), MAX_PLANES)
         return DiscoveredNetwork(Fabric(name, fabric.hosts, switches, fabric.links, planes, fabric.mtu), tuple(self._left_out))
+
+    def _host(self, one: _Attached, owners: Mapping[str, int]) -> Host:
+        """Return a host without addresses that others have as well. owners: how many hosts have an address."""
+        shared = [address for address in one.further if owners[address] > 1]
+        for address in shared:
+            self._left_out.append(f"{one.agent} has {address}, and so has another host: no host has it in the file")
+        further = tuple(address for address in one.further if address not in shared)
+        return Host(one.agent, one.ip, one.interface.mac, one.agent, further)
 
     def _owner(self, dpid: int) -> str | None:
         """Return the agent on the machine of a switch: it has all of its ports."""
@@ -185,9 +206,12 @@ class _Discovery:
                 self._left_out.append(
                     f"{agent} is at {self._said(other)} as well ({second.name}): one interface of a host is used"
                 )
-            for ip in ips[1:]:
-                self._left_out.append(f"{agent} has {ip} beside {ips[0]}: one address of a host is used")
-            yield _Attached(agent, interface, ips[0], end)
+            ipv6 = {canonical(ip): None for ip in interface.addresses if is_ipv6(ip)}
+            further = [
+                *ips[1:],
+                *(ip for ip in ipv6 if is_canonical(ip) and is_of_one_interface(ip) and not is_of_one_link(ip)),
+            ]
+            yield _Attached(agent, interface, ips[0], end, tuple(further[:MAX_HOST_ADDRESSES]))
 
     def _rate(self, rate_bps: int | None, *ends: End) -> int:
         """Return the rate of a cable, of its slower end."""

@@ -63,6 +63,11 @@ class TargetBuilder:
         self._fabric = fabric
         further = chain.from_iterable(host.addresses for host in fabric.hosts)
         self._addresses = (*(host.ip for host in fabric.hosts), *further)
+        self._own_addresses: dict[str, tuple[tuple[str, ...], ...]] = {}
+        for host in fabric.hosts:
+            if host.addresses and host.agent is not None:
+                known = self._own_addresses.get(host.agent, ())
+                self._own_addresses[host.agent] = (*known, host.every_address)
         self._jobs: dict[str, _JobTargets] = {}
         # The jobs that concern each agent, by key.
         self._of_agent: dict[str, dict[str, _JobTargets]] = {name: {} for name in self.ports}
@@ -161,6 +166,7 @@ class TargetBuilder:
             addresses=self._addresses,
             connections=tuple(chain.from_iterable(jobs[key].connections.get(agent, ()) for key in sorted(jobs))),
             codepoints=self._codepoints,
+            own_addresses=self._own_addresses.get(agent, ()),
         )
 
 

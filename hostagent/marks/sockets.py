@@ -37,11 +37,10 @@ class _Held:
 
 @dataclass
 class _Sent:
-    """What a connection has sent, as last read. before_bytes: until its worker's account began. inside: to this host itself."""
+    """What a connection has sent, as last read. before_bytes: until its worker's account began."""
 
     before_bytes: int
     last_bytes: int
-    inside: bool
 
 
 class SocketTable:
@@ -58,6 +57,7 @@ class SocketTable:
         self._processes = WorkerProcesses()
         self._workers: tuple[LocalWorker, ...] = ()
         self._addresses: frozenset[str] = frozenset()
+        self._own_host: Mapping[str, int] = {}  # Which of this agent's hosts has an address, of those that have several.
         self._known: frozenset[Connection] = frozenset()
         self._marks: Mapping[str, Mark] = {}
         self._given: dict[int, Mark | None] = {}  # None stands for a mark that was changed since and could not be restored.
@@ -114,7 +114,7 @@ class SocketTable:
         """
         total = Counter(self._closed_bytes)
         for inode, sent in self._sent.items():
-            total[place_of(self._matched[inode])] += _between_hosts(sent)
+            total[place_of(self._matched[inode])] += self._between_hosts(inode, sent)
         return tuple(WorkerBytes(job=job, rank=rank, sent_bytes=count) for (job, rank), count in total.items())
 
     @property
@@ -139,12 +139,14 @@ class SocketTable:
         addresses: Collection[str],
         known: Iterable[Connection],
         marks: Mapping[str, Mark],
+        own_addresses: Iterable[Iterable[str]] = (),
     ) -> int:
         """Take over what is registered now and return how many sockets had another mark, or are on their way to one.
 
         addresses: of the data network. known: connections that may be marked. marks: the mark of each job's sockets; empty
-        where queues are not picked by mark. Raises like `poll`, which then tries again.
+        where queues are not picked by mark. own_addresses: as of `Assignment`. Raises like `poll`, which then tries again.
         """
+        self._own_host = {address: i for i, of_host in enumerate(own_addresses) for address in of_host}
         if self._addresses != frozenset(addresses):
             self._irrelevant.clear()
         self._workers = tuple(workers)
@@ -173,10 +175,9 @@ class SocketTable:
         self._failed = {inode: reason for inode, reason in self._failed.items() if inode in self._held}
         unknown = self._held.keys() - self._matched.keys() - self._irrelevant
         observed = self._diagnostics.tcp_sockets() if unknown else {}
-        own = frozenset(one.ends[0] for one in observed.values())
         for inode in unknown:
             if inode in observed:
-                self._match(self._held[inode], observed[inode], own)
+                self._match(self._held[inode], observed[inode])
             elif not self._may_connect(inode):
                 self._irrelevant.add(inode)
         self._polled = frozenset(place_of(worker) for worker in self._workers)
@@ -259,14 +260,21 @@ class SocketTable:
         held = self._held[inode]
         self._end_drain(inode)
         sent = self._close_account(inode)
-        self._sent[inode] = _Sent(sent.last_bytes, sent.last_bytes, sent.inside)
+        self._sent[inode] = _Sent(sent.last_bytes, sent.last_bytes)
         self._matched[inode] = replace(self._matched[inode], job=held.worker.job, rank=held.worker.rank)
         return self._unmark(held)
 
     def _close_account(self, inode: int) -> _Sent:
         sent = self._sent.pop(inode)
-        self._closed_bytes[place_of(self._matched[inode])] += _between_hosts(sent)
+        self._closed_bytes[place_of(self._matched[inode])] += self._between_hosts(inode, sent)
         return sent
+
+    def _between_hosts(self, inode: int, sent: _Sent) -> int:
+        """Return what a matched socket has sent to another host since its worker was assigned."""
+        found = self._matched[inode]
+        own = self._own_host.get(found.local_ip)
+        inside = found.is_local or (own is not None and own == self._own_host.get(found.remote_ip))
+        return 0 if inside else sent.last_bytes - sent.before_bytes
 
     def _unmark(self, held: _Held) -> int:
         if held.inode not in self._given:
@@ -282,14 +290,13 @@ class SocketTable:
                 continue
         return 0
 
-    def _match(self, held: _Held, observed: TcpSocket, own: Collection[str]) -> None:
-        """Match or discard a socket that was not known before. own: addresses that sockets of this host have."""
+    def _match(self, held: _Held, observed: TcpSocket) -> None:
+        """Match or discard a socket that was not known before."""
         local_ip, _, remote_ip, _ = observed.ends
         if local_ip in self._addresses and remote_ip in self._addresses:
             self._matched[held.inode] = Connection(held.worker.job, held.worker.rank, *observed.ends)
             opened_since = place_of(held.worker) in self._polled
-            before_bytes = 0 if opened_since else observed.sent_bytes
-            self._sent[held.inode] = _Sent(before_bytes, observed.sent_bytes, remote_ip in own)
+            self._sent[held.inode] = _Sent(0 if opened_since else observed.sent_bytes, observed.sent_bytes)
             if observed.mark.is_managed:  # An agent before this one has marked the socket.
                 self._given[held.inode] = observed.mark
             if observed.firewall_mark == HOLD_MARK:  # An agent that was killed while the socket drained has held it.
@@ -370,8 +377,3 @@ class SocketTable:
     def _borrow(self, inode: int) -> socket.socket | None:
         member, descriptor = self._held[inode].holders[0]
         return borrow(member.pid, descriptor, inode, member.start)
-
-
-def _between_hosts(sent: _Sent) -> int:
-    """Return what a connection has sent to another host since its worker was assigned."""
-    return 0 if sent.inside else sent.last_bytes - sent.before_bytes

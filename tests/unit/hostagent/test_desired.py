@@ -9,6 +9,7 @@ from beamer.studies.model import Process
 from beamer.versioned_messages import encode
 from hostagent.desired import desired_state, parse_message
 from hostagent.marks.acknowledgements import _chains
+from hostagent.marks.nftables import FAMILIES
 
 WORKER = LocalWorker(job="s/t", rank=0, process=Process(2), klass=2)
 
@@ -24,9 +25,19 @@ def test_marks_filters_and_rules_for_acknowledgements_go_by_the_profile(profile:
     assert state.marks["s/t"].dscp == profile.classes[2]
     assert state.marks["s/t"].is_managed
     assert [one.dscp for _, one in sorted(state.trees["dscp"].filters.items())] == list(profile.classes)
-    rules = " ".join(rule for of_chain in _chains("mark", profile).values() for rule in of_chain)
-    assert f"ip dscp set {profile.acknowledgement} " in rules
-    assert f"{{ {', '.join(map(str, profile.classes))} }}" in rules
+    assert not state.ipv6
+    for family in FAMILIES:
+        rules = " ".join(rule for of_chain in _chains("mark", profile, family).values() for rule in of_chain)
+        assert f"{family} dscp set {profile.acknowledgement} " in rules
+        assert f"{{ {', '.join(map(str, profile.classes))} }}" in rules
+    both = desired_state(read.model_copy(update={"addresses": ("10.0.0.1", "fd00::1")}))
+    assert both.ipv6
+    filters = both.trees["dscp"].filters.values()
+    assert {one for one in filters if not one.ipv6} == set(state.trees["dscp"].filters.values())
+    assert [(one.dscp, one.target) for one in filters if one.ipv6] == [
+        (one.dscp, one.target) for one in filters if not one.ipv6
+    ]
+    assert both.trees["mark"] == state.trees["mark"]
 
 
 def test_an_assignment_that_names_none_goes_by_the_local_profile() -> None:
