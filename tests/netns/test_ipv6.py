@@ -13,6 +13,8 @@ import pytest
 from beamer.network.codepoints import LOCAL
 from beamer.network.protocol import Port
 from controller.openflow.rules import JobRules
+from hostagent.marks.draining import MAX_DRAINING_S
+from hostagent.marks.holding import HoldRule, hold, release
 from hostagent.queues.htb import Queues
 from hostagent.queues.tree import class_id, port_tree
 from tests.netns.bench import ADDRESSES, PORT, Bench, eventually, local_worker, mark_of
@@ -172,8 +174,6 @@ def test_an_agent_marks_sockets_of_either_family(bench: Bench) -> None:
     assert arrived[LOCAL.acknowledgement] > 3
     eventually(lambda: bench.classes()["1:10"] > before["1:10"] and bench.classes()["1:15"] > before["1:15"])
 
-    known = bench.controller.received[-1]
-    assert known is not None
     bench.controller.applied(bench.assign(2, local_worker(worker, "s/t/j", 2), addresses=addresses))
     bench.marked(3)
     eventually(lambda: {mark for ends, mark in bench.marks().items() if ends[3] == 5006} == {mark_of(2)})
@@ -203,3 +203,26 @@ def test_a_switch_port_queues_ipv6_by_its_codepoint(bench: Bench) -> None:
             return [klass for klass in range(8) if counts[class_id(klass)].sent_packets]
 
     assert bench.here.call(sent) == [2, 6]
+
+
+def test_what_is_held_waits_over_ipv6_too(bench: Bench) -> None:
+    rule = HoldRule()
+    with ExitStack() as stack:
+        server = stack.enter_context(bench.there.call(lambda: socket.create_server(("fd00::2", 6000), family=socket.AF_INET6)))
+        ours = stack.enter_context(bench.here.call(lambda: socket.create_connection(("fd00::2", 6000), 10)))
+        theirs = stack.enter_context(server.accept()[0])
+        assert bench.here.call(lambda: rule.ensure(0.0, MAX_DRAINING_S)), "for IPv4 alone"
+        rule.cover_ipv6()
+        assert bench.here.call(lambda: rule.ensure(0.0, MAX_DRAINING_S)), "at once"
+        hold(ours)
+        theirs.sendall(b"x")
+        assert ours.recv(1) == b"x"
+        ours.sendall(bytes(1000))
+        theirs.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            theirs.recv(1)
+        release(ours)
+        theirs.settimeout(10)
+        assert len(theirs.recv(1000, socket.MSG_WAITALL)) == 1000
+        bench.here.call(rule.remove)
+        assert bench.here.run("nft", "list", "tables") == ""

@@ -56,3 +56,11 @@ def test_codepoints_that_tell_no_classes_apart_are_refused(codepoints: Codepoint
     with pytest.raises(InputError) as refused:
         desired_state(Assignment(generation=1, queues=2, codepoints=codepoints))
     assert refused.value.field == field
+
+
+def test_what_one_address_of_a_host_sends_to_another_is_said_to_agents_of_this_version_alone() -> None:
+    given = Assignment(generation=1, addresses=("10.0.0.1", "fd00::1"), own_addresses=(("10.0.0.1", "fd00::1"),))
+    read = parse_message(encode(given, 2), 2).message
+    assert isinstance(read, Assignment)
+    assert read.own_addresses == given.own_addresses
+    assert "own_addresses" not in encode(given, 1)
