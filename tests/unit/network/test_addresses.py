@@ -2,16 +2,18 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from beamer.errors import InputError
 from beamer.network.fabric import Fabric
 from beamer.network.fabric_checks import check_deployable
-from beamer.network.fabric_file import deployable, people_form
+from beamer.network.fabric_file import deployable, people_form, read_fabric
 from beamer.network.fabric_sources.csv_tables import CABLES, NODES, csv_tables
 from beamer.network.fabric_sources.rows import FabricSettings, fabric_of
 from beamer.testing.fabrics import star
+from beamer.yaml_files import dump_yaml
 
 PLAIN = star(3)
 
@@ -47,6 +49,15 @@ def test_people_may_write_them_in_any_form() -> None:
     form = people_form(PLAIN)
     form["hosts"][0]["addresses"] = ["FD00:0:0::0001"]
     assert deployable(form).hosts[0].addresses == ("fd00::1",)
+
+
+def test_a_file_has_them_as_plain_text(tmp_path: Path) -> None:
+    text = dump_yaml(people_form(PLAIN)).replace("agent: h1\n", "agent: h1\n  addresses: [fd00::1, 10.50.1.1]\n")
+    (tmp_path / "fabric.yaml").write_text(text)
+    assert read_fabric(tmp_path / "fabric.yaml").hosts[0].addresses == ("fd00::1", "10.50.1.1")
+    (tmp_path / "fabric.yaml").write_text(text.replace("fd00::1", "1:2:3:4:5:6:7:8"))  # YAML takes it for a number.
+    with pytest.raises(InputError, match=r"hosts\[0\]\.addresses\[0\]"):
+        read_fabric(tmp_path / "fabric.yaml")
 
 
 @pytest.mark.parametrize(

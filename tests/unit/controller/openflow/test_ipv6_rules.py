@@ -1,6 +1,7 @@
 """Rules for IPv6 and for several addresses of a host: where they lead, how many there are, and that none is without need."""
 
 from dataclasses import replace
+from ipaddress import IPv6Address
 from itertools import permutations
 from random import Random
 
@@ -14,6 +15,7 @@ from beamer.network.connection import FourTuple
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
 from controller.openflow import wire
+from controller.openflow.frames import FrameError, readable
 from controller.openflow.held_rules import LINGER_S, SETTLE_S, _patience_s
 from controller.openflow.rules import (
     ICMPV6,
@@ -29,6 +31,7 @@ from controller.openflow.rules import (
     match,
     pair_rules,
 )
+from tests.support import openflow_samples as samples
 from tests.support.openflow_switch import Packet, desired_rules, trace_packet
 
 
@@ -192,6 +195,21 @@ def test_rules_come_back_from_a_switch_as_they_were_written() -> None:
         message.serialize()
         read = message.parser(datapath, *message_head(message), message.buf)
         assert match(**dict(wire.match_of(read.match))) == rule.match
+
+
+def solicitation_match(target: bytes) -> bytes:
+    fields = (samples.field(5, b"\x86\xdd"), samples.field(10, b"\x3a"), samples.field(29, b"\x87"), samples.field(31, target))
+    return samples.multipart(ofp.OFPMP_FLOW, samples.flow_entry(samples.match(*fields)))
+
+
+def test_a_switchs_entry_with_ipv6_fields_is_checked_and_read() -> None:
+    data = solicitation_match(IPv6Address("fd00::a").packed)
+    assert readable(data) == data
+    ((rule, _, _),) = wire.RuleReader().read(1, data).body
+    expected = match(eth_type=IPV6, ip_proto=ICMPV6, icmpv6_type=NEIGHBOUR_SOLICITATION, ipv6_nd_target="fd00::a")
+    assert rule.match == expected
+    with pytest.raises(FrameError, match="length 12, expected 16"):
+        readable(solicitation_match(bytes(12)))
 
 
 def message_head(message: object) -> tuple[int, int, int, int]:
