@@ -8,6 +8,7 @@ import pytest
 from beamer.network.connection import Connection
 from beamer.studies.tracker import Tracker
 from beamer.testing.fabrics import star
+from controller.commands.fabric import lines
 from controller.http.host_names import HostNames
 from controller.network.targets import TargetBuilder
 from controller.ownership import Ownership
@@ -47,6 +48,13 @@ def test_an_agent_reports_connections_of_any_address_of_its_host() -> None:
     for local in (FIRST[0], *FURTHER["h1"]):
         assert own.is_local("h1", Connection("s/t", 0, local, 1, "fd00::2", 2))
         assert not own.is_local("h2", Connection("s/t", 0, local, 1, "fd00::2", 2))
+
+
+def test_they_are_shown() -> None:
+    shown = list(lines(FABRIC))
+    assert shown[1].endswith("agent h1  fd00::1 10.50.1.1")
+    assert shown[3].endswith("agent h3")
+    assert shown[4:] == list(lines(PLAIN))[4:]
 
 
 @pytest.mark.parametrize("given", ["fd00::1", "FD00:0::01", "10.50.1.1", FIRST[0]])
