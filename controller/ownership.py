@@ -12,15 +12,17 @@ class Ownership:
 
     def __init__(self, fabric: Fabric, tracker: Tracker) -> None:
         self._tracker = tracker
-        # The addresses of each agent's hosts, by name.
-        self._hosts: dict[str, dict[str, str]] = {agent: {} for agent in fabric.agents}
+        # The names and the addresses of each agent's hosts.
+        self._hosts: dict[str, set[str]] = {agent: set() for agent in fabric.agents}
+        self._addresses: dict[str, set[str]] = {agent: set() for agent in fabric.agents}
         for host in fabric.hosts:
             if host.agent is not None:
-                self._hosts[host.agent][host.name] = host.ip
+                self._hosts[host.agent].add(host.name)
+                self._addresses[host.agent].update(host.every_address)
 
     def is_local(self, agent: str, connection: Connection) -> bool:
         """Say whether the worker's end of a connection is a host of the agent."""
-        return connection.local_ip in self._hosts[agent].values()
+        return connection.local_ip in self._addresses[agent]
 
     def connections(self, agent: str, reported: Iterable[Connection]) -> tuple[Connection, ...]:
         """Return the connections of an agent's own hosts whose worker's trial is known to run that rank there.

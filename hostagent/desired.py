@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from beamer.errors import InputError, shortened
+from beamer.network.addresses import is_ipv6
 from beamer.network.plan import check_queues
 from beamer.network.protocol import Assignment, Welcome
 from beamer.protocol_version import FIRST_VERSION, PROTOCOL_VERSION
@@ -21,13 +22,14 @@ class DesiredState:
     """An assignment in the kernel's terms.
 
     trees: by interface. classes: the HTB classes that make up each queue, by interface and queue, None being unregistered
-    traffic. marks: of each job's sockets; empty where queues are not picked by mark.
+    traffic. marks: of each job's sockets; empty where queues are not picked by mark. ipv6: whether a host has an IPv6 address.
     """
 
     assignment: Assignment
     trees: Mapping[str, Tree]
     classes: Mapping[str, Mapping[int | None, tuple[int, ...]]]
     marks: Mapping[str, Mark]
+    ipv6: bool = False
 
 
 class _Numbered(BaseModel):
@@ -70,8 +72,9 @@ def desired_state(assignment: Assignment) -> DesiredState:
     caps = caps_of(assignment.workers)
     codepoints = assignment.codepoints
     codepoints.check(check_queues(assignment.queues))
+    ipv6 = any(map(is_ipv6, assignment.addresses))
     trees = {
-        port.interface: port_tree(port, assignment.queues, assignment.unregistered_share, caps, codepoints)
+        port.interface: port_tree(port, assignment.queues, assignment.unregistered_share, caps, codepoints, ipv6=ipv6)
         for port in assignment.ports
     }
     for worker in assignment.workers:
@@ -87,6 +90,7 @@ def desired_state(assignment: Assignment) -> DesiredState:
             for port in assignment.ports
         },
         {w.job: Mark(ids.get(w.job, class_id(w.klass)), codepoints.of(w.klass)) for w in assignment.workers} if by_mark else {},
+        ipv6,
     )
 
 

@@ -53,12 +53,13 @@ class _Installed:
     """A tree that was read back. index: of the interface that had it; one that is made anew under the name has another.
 
     With the index of no interface it is wanted, and installed when the interface comes. codepoints: that its rules for
-    acknowledgements go by.
+    acknowledgements go by. ipv6: whether there are such for IPv6.
     """
 
     index: int
     tree: Tree
     codepoints: Codepoints
+    ipv6: bool
 
 
 class Enforcer:
@@ -84,6 +85,7 @@ class Enforcer:
         self._since_whole: dict[str, int] = {}  # The reports since the whole tree of an interface was read.
         self._ports: Mapping[str, Port] = {}
         self._codepoints = LOCAL
+        self._ipv6 = False
         self._misfits: dict[str, str] = {}  # By interface, why it does not carry the network's packets.
         self._mended: Counter[str] = Counter()
         self._cleared = False  # It is set once marks that another agent has left are removed.
@@ -105,12 +107,16 @@ class Enforcer:
         assignment = wanted.assignment
         self._marking = frozenset(port.interface for port in assignment.ports if port.classify == "mark")
         self._ports = {port.interface: port for port in assignment.ports}
-        self._codepoints = assignment.codepoints
+        self._codepoints, self._ipv6 = assignment.codepoints, wanted.ipv6
+        if wanted.ipv6:
+            self._hold_rule.cover_ipv6()
         self._misfits = {name: why for name, why in self._misfits.items() if name in self._ports}
         with self._state.changing():
             changes, failed = self._apply_trees(wanted.trees)
         self._classes = wanted.classes
-        changes += self._sockets.assign(assignment.workers, assignment.addresses, assignment.connections, wanted.marks)
+        changes += self._sockets.assign(
+            assignment.workers, assignment.addresses, assignment.connections, wanted.marks, assignment.own_addresses
+        )
         if not self._cleared and self._marking:
             self._sockets.unmark_leftovers()
             self._cleared = True
@@ -134,7 +140,7 @@ class Enforcer:
             self._trees.pop(name, None)
             with _collecting(failed, name):
                 changes += self._reconcile(name, wanted[name])
-                self._trees[name] = _Installed(index, wanted[name], self._codepoints)
+                self._trees[name] = _Installed(index, wanted[name], self._codepoints, self._ipv6)
         if dropped:
             self._state.own(wanted.keys() | (dropped & failed.keys()))
             with _collecting(failed, "nftables"):
@@ -151,14 +157,14 @@ class Enforcer:
         for name, tree in wanted.items():
             try:
                 index = self._queues.index(name)
-                if self._trees.get(name) == _Installed(index, tree, self._codepoints):
+                if self._trees.get(name) == _Installed(index, tree, self._codepoints, self._ipv6):
                     continue
                 if self._queues.observe(name) is not None and name not in owned:
                     raise InputError(f"ports[{name}]", "htb 1:", "an interface whose queues no other program manages")
             except InputError as error:
                 if name not in owned:
                     raise
-                self._trees[name] = _Installed(_ABSENT, tree, self._codepoints)
+                self._trees[name] = _Installed(_ABSENT, tree, self._codepoints, self._ipv6)
                 failed[name] = str(error)
             else:
                 changed[name] = index
@@ -177,7 +183,9 @@ class Enforcer:
     def _reconcile(self, interface: str, tree: Tree) -> int:
         self._check_mtu(interface)
         changes = self._queues.reconcile(interface, tree)
-        return changes + (self._acknowledgements.reconcile(interface, self._codepoints) if interface in self._marking else 0)
+        if interface in self._marking:
+            changes += self._acknowledgements.reconcile(interface, self._codepoints, ipv6=self._ipv6)
+        return changes
 
     def _check_mtu(self, interface: str) -> None:
         """Note where a host sends larger packets than the network carries, or a switch's port carries none so large."""

@@ -1,5 +1,6 @@
 """The interfaces of this machine, as an agent names them: a network is found by them, see `beamer.network.discovery`."""
 
+import socket
 from collections import defaultdict
 from typing import Any
 
@@ -10,6 +11,7 @@ from beamer.errors import PlatformError
 from beamer.network.protocol import MAX_ADDRESSES, MAX_INTERFACES, Interface
 
 _ETHERNET, _LOOPBACK = 1, 8  # ARPHRD_ETHER of linux/if_arp.h, IFF_LOOPBACK of linux/if.h
+_TEMPORARY = 0x01  # IFA_F_TEMPORARY of linux/if_addr.h
 _MAC_CHARACTERS = 17
 _LINK_SCOPE = 253  # RT_SCOPE_LINK of linux/rtnetlink.h: an address that no other network reaches
 
@@ -26,10 +28,16 @@ def interfaces() -> tuple[Interface, ...]:
         raise PlatformError(f"the kernel does not list interfaces ({error})", "run the agent where it may read them") from error
     of: dict[int, list[str]] = defaultdict(list)
     for message in addresses:
-        if message["scope"] < _LINK_SCOPE:
+        if message["scope"] < _LINK_SCOPE and not _is_temporary(message):
             of[message["index"]].append(message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
     found = [_interface(link, of[link["index"]]) for link in links if _is_ethernet(link)]
     return tuple(sorted(found, key=lambda one: not one.addresses)[:MAX_INTERFACES])
+
+
+def _is_temporary(message: Any) -> bool:
+    """Say whether the kernel replaces an IPv6 address after a while (RFC 8981); of IPv4 the flag means another thing."""
+    flags = message.get_attr("IFA_FLAGS") or message["flags"]
+    return message["family"] == socket.AF_INET6 and bool(flags & _TEMPORARY)
 
 
 def _is_ethernet(link: Any) -> bool:

@@ -25,7 +25,13 @@ MAX_INTERFACE_CHARACTERS = 15  # IFNAMSIZ less the zero at the end
 _MAX_PID = 2**22  # PID_MAX_LIMIT
 _MAX_INTEGER = 2**63  # Other programs can read JSON's integers below this.
 _NO_INTERFACE = ("", ".", "..")
-_MAX_ELEMENTS = {"ports": MAX_PORTS, "workers": MAX_WORKERS, "connections": MAX_CONNECTIONS, "addresses": MAX_ADDRESSES}
+_MAX_ELEMENTS = {
+    "ports": MAX_PORTS,
+    "workers": MAX_WORKERS,
+    "connections": MAX_CONNECTIONS,
+    "addresses": MAX_ADDRESSES,
+    "own_addresses": MAX_ADDRESSES,
+}
 _MAX_KEYS = 16  # An assignment or a part of one has some ten at most.
 
 ASSIGNMENT_LIMITS = AssignmentLimits(

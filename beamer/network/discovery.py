@@ -2,7 +2,7 @@
 
     switches    those that connect; the name of each is its bridge's
     cables      by the probes that arrive at another switch
-    hosts       the agents one of whose addresses answers at a port
+    hosts       the agents one of whose addresses answers at a port; IPv6 addresses are those of the interface that answers
     queues      the agent that has a switch's ports among its interfaces makes them
 
 Pure: whoever asks switches and agents (`controller.discovery`) fills a `SeenNetwork`. What is seen and does not fit into a
@@ -16,6 +16,14 @@ from dataclasses import dataclass, field, replace
 import networkx as nx
 
 from beamer.errors import InputError
+from beamer.network.addresses import (
+    MAX_HOST_ADDRESSES,
+    canonical,
+    is_canonical,
+    is_ipv6,
+    is_of_one_interface,
+    is_of_one_link,
+)
 from beamer.network.fabric import MAX_PLANES, Fabric, Host, Link, Switch
 from beamer.network.fabric_checks import check_deployable
 from beamer.network.observed_fabric import PortState
@@ -59,12 +67,16 @@ class DiscoveredNetwork:
 
 @dataclass(frozen=True)
 class _Attached:
-    """A host at a port of a switch: the agent of its machine, and the interface that answers there."""
+    """A host at a port of a switch: the agent of its machine, and the interface that answers there.
+
+    further: addresses of the interface beside the first one, IPv4 that answers there and IPv6.
+    """
 
     agent: str
     interface: Interface
     ip: str
     end: End
+    further: tuple[str, ...]
 
 
 def discovered(seen: SeenNetwork, name: str, rate_bps: int | None = None) -> DiscoveredNetwork:
@@ -98,7 +110,8 @@ class _Discovery:
         if not attached:
             expected = "an agent on each host, one of whose IPv4 addresses answers at a switch's port"
             raise InputError("hosts", 0, expected if self._seen.agents else f"{expected}; no agent has connected")
-        hosts = {one.agent: Host(one.agent, one.ip, one.interface.mac, one.agent) for one in attached}
+        owners = Counter(address for one in attached for address in (one.ip, *one.further))
+        hosts = {one.agent: self._host(one, owners) for one in attached}
         taken = hosts.keys() & set(self._names.values())
         names = {dpid: f"{bridge}-{dpid:x}" if bridge in taken else bridge for dpid, bridge in self._names.items()}
         links: list[Link] = []
@@ -120,6 +133,14 @@ class _Discovery:
         check_deployable(fabric)
         planes = min(fabric.next_hops.choices(fabric.host), MAX_PLANES)
         return DiscoveredNetwork(replace(fabric, planes=planes), tuple(self.left_out))
+
+    def _host(self, one: _Attached, owners: Mapping[str, int]) -> Host:
+        """Return a host without addresses that others have as well. owners: how many hosts have an address."""
+        shared = [address for address in one.further if owners[address] > 1]
+        for address in shared:
+            self.left_out.append(f"{one.agent} has {address}, and so has another host: no host has it in the file")
+        further = tuple(address for address in one.further if address not in shared)
+        return Host(one.agent, one.ip, one.interface.mac, one.agent, further)
 
     def _owner(self, dpid: int) -> str | None:
         """Return the agent on the machine of a switch: it has all of its ports that anything was seen at."""
@@ -185,9 +206,8 @@ class _Discovery:
                 if fitting:
                     agent, interface = fitting[0]
                     own = [ip for ip in interface.addresses if ip in ips]
-                    for ip in own[1:]:
-                        self.left_out.append(f"{agent} has {ip} beside {own[0]}: one address of a host is used")
-                    yield _Attached(agent, interface, own[0], end)
+                    further = (*own[1:], *_lasting_ipv6(interface))
+                    yield _Attached(agent, interface, own[0], end, further[:MAX_HOST_ADDRESSES])
                 elif known:
                     agent, interface = known[0]
                     text = f"agent {agent}: {interface.name} answers at {self._said(end)} for others' addresses alone"
@@ -257,6 +277,13 @@ class _Discovery:
 
     def _said(self, end: End) -> str:
         return f"{self._names[end[0]]} port {end[1]}"
+
+
+def _lasting_ipv6(interface: Interface) -> Iterator[str]:
+    """Yield the IPv6 addresses of an interface that hosts on other links reach."""
+    for ip in {canonical(ip): None for ip in interface.addresses if is_ipv6(ip)}:
+        if is_canonical(ip) and is_of_one_interface(ip) and not is_of_one_link(ip):
+            yield ip
 
 
 def _natural(name: str) -> tuple[str, int, str]:

@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
 from beamer.errors import InputError, nearest
+from beamer.network.addresses import MAX_HOST_ADDRESSES, is_canonical, is_ipv6
 from beamer.network.arrays import Floats
 from beamer.network.next_hops import NextHops
 from beamer.units import ETHERNET_MTU, whole
@@ -44,13 +45,20 @@ class Host:
     """A machine that runs workers.
 
     ip, mac: of its data interface. agent: the name of the host agent that owns that interface, or None where there is none: its
-    connections are then known from their other ends, and its edge switch alone holds it to a plan.
+    connections are then known from their other ends, and its edge switch alone holds it to a plan. addresses: further ones of
+    the same interface, IPv4 or IPv6, as RFC 5952 writes them.
     """
 
     name: str
     ip: str
     mac: str
     agent: str | None = None
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def every_address(self) -> tuple[str, ...]:
+        """All its addresses, `ip` first."""
+        return self.ip, *self.addresses
 
 
 @dataclass(frozen=True)
@@ -115,12 +123,26 @@ class Fabric:
         _distinct("switches", "dpid", (s.dpid for s in self.switches))
         for i, host in enumerate(self.hosts):
             if not _is_ipv4(host.ip):
-                raise InputError(f"fabric.hosts[{i}].ip", host.ip, "an IPv4 address such as '10.77.0.1'")
+                raise InputError(f"fabric.hosts[{i}].ip", host.ip, "an IPv4 address such as '10.77.0.1'; IPv6 is in addresses")
             if not _MAC.fullmatch(host.mac):
                 raise InputError(f"fabric.hosts[{i}].mac", host.mac, "a MAC address such as '02:00:00:00:00:0a', in lower case")
+        self._check_further_addresses()
         for i, switch in enumerate(self.switches):
             if switch.name in self.host:
                 raise InputError(f"fabric.switches[{i}].name", switch.name, "a name that no host has")
+
+    def _check_further_addresses(self) -> None:
+        taken = {host.ip for host in self.hosts}
+        for i, host in enumerate(self.hosts):
+            if len(host.addresses) > MAX_HOST_ADDRESSES:
+                raise InputError(f"fabric.hosts[{i}].addresses", len(host.addresses), f"at most {MAX_HOST_ADDRESSES}")
+            for k, address in enumerate(host.addresses):
+                if not is_canonical(address):
+                    expected = "an address such as '10.77.1.1' or, as RFC 5952 writes it, 'fd00::1'; no prefix, no zone"
+                    raise InputError(f"fabric.hosts[{i}].addresses[{k}]", address, expected)
+                if address in taken:
+                    raise InputError(f"fabric.hosts[{i}].addresses[{k}]", address, "one that is not taken")
+                taken.add(address)
 
     def _check_links(self) -> None:
         for i, link in enumerate(self.links):
@@ -144,6 +166,16 @@ class Fabric:
     def host(self) -> dict[str, Host]:
         """Hosts by name."""
         return {h.name: h for h in self.hosts}
+
+    @cached_property
+    def position_at(self) -> dict[str, int]:
+        """Position in `hosts` by any of a host's addresses."""
+        return {address: i for i, host in enumerate(self.hosts) for address in host.every_address}
+
+    @cached_property
+    def has_ipv6(self) -> bool:
+        """Whether a host has an IPv6 address."""
+        return any(map(is_ipv6, self.position_at))
 
     @cached_property
     def switch(self) -> dict[str, Switch]:
@@ -235,7 +267,11 @@ class Fabric:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fabric as plain data for a JSON or YAML file."""
-        return asdict(self)
+        data = asdict(self)
+        for host in data["hosts"]:
+            if not host["addresses"]:  # A program that knows of no further addresses takes the file of a network without any.
+                del host["addresses"]
+        return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Fabric":

@@ -2,14 +2,15 @@
 
 import re
 from collections import defaultdict
-from ipaddress import IPv4Address
 
 import networkx as nx
 
 from beamer.errors import InputError
+from beamer.network.addresses import is_of_one_interface, is_of_one_link
 from beamer.network.fabric import PATH_MACS, Fabric
 
 _INTERFACE = re.compile(r"(?!\.{1,2}\Z)[^\s/:]{1,15}")  # What Linux takes; a colon begins the name of an address.
+_OF_ONE = "the address of one interface that others reach"
 _SHOWN = 5  # So many hosts are named.
 
 
@@ -28,9 +29,11 @@ def _check_addresses(fabric: Fabric) -> None:
             raise InputError(f"fabric.hosts[{i}].mac", host.mac, "a unicast MAC address, not zero")
         if host.mac.startswith(PATH_MACS):
             raise InputError(f"fabric.hosts[{i}].mac", host.mac, f"an address outside {PATH_MACS}…, where each names a path")
-        ip = IPv4Address(host.ip)
-        if ip.is_multicast or ip.is_loopback or ip.is_unspecified or ip.is_reserved:
-            raise InputError(f"fabric.hosts[{i}].ip", host.ip, "the address of one interface that others reach")
+        if not is_of_one_interface(host.ip):
+            raise InputError(f"fabric.hosts[{i}].ip", host.ip, _OF_ONE)
+        for k, address in enumerate(host.addresses):
+            if not is_of_one_interface(address) or is_of_one_link(address):
+                raise InputError(f"fabric.hosts[{i}].addresses[{k}]", address, _OF_ONE)
 
 
 def _check_interfaces(fabric: Fabric) -> None:

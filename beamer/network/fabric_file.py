@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError
 
 from beamer.errors import InputError, nearest
+from beamer.network.addresses import canonical
 from beamer.network.fabric import Fabric, Host, Link, Number, PortNumber, Switch
 from beamer.network.fabric_checks import check_deployable
 from beamer.units import ETHERNET_MTU, parse_rate, rate_text
@@ -65,6 +66,8 @@ class WrittenHost(FileEntry):
     """Of its data interface, with colons or hyphens."""
     agent: str | None = None
     """The name of its host agent; none where it has no agent."""
+    addresses: tuple[Annotated[str, BeforeValidator(canonical)], ...] = ()
+    """Further ones of the same interface, IPv6 or IPv4; an IPv6 address that is not here is not reached."""
 
 
 class WrittenSwitch(FileEntry):
@@ -134,7 +137,7 @@ class FabricFile(FileEntry):
         try:
             return Fabric(
                 self.name,
-                tuple(Host(host.name, host.ip, host.mac, host.agent) for host in self.hosts),
+                tuple(Host(host.name, host.ip, host.mac, host.agent, host.addresses) for host in self.hosts),
                 tuple(Switch(switch.name, switch.dpid, switch.agent) for switch in self.switches),
                 tuple(links),
                 self.planes,
@@ -180,13 +183,19 @@ def people_form(fabric: Fabric) -> dict[str, Any]:
         **({} if usual_bps is None else {"rate": rate_text(usual_bps)}),
         "planes": fabric.planes,
         "mtu": fabric.mtu,
-        "hosts": [{key: value for key, value in asdict(host).items() if value is not None} for host in fabric.hosts],
+        "hosts": [_host_form(host) for host in fabric.hosts],
         "switches": [
             {"name": one.name, "dpid": f"0x{one.dpid:x}", **({} if one.agent is None else {"agent": one.agent})}
             for one in fabric.switches
         ],
         "cables": cables,
     }
+
+
+def _host_form(host: Host) -> dict[str, Any]:
+    form = {key: value for key, value in asdict(host).items() if value is not None}
+    addresses = list(form.pop("addresses"))
+    return {**form, "addresses": addresses} if addresses else form
 
 
 def deployable(data: Mapping[str, Any]) -> Fabric:

@@ -128,8 +128,9 @@ class LocalWorker(Message):
 class Assignment(Message):
     """Everything that one agent has to apply.
 
-    addresses: the data addresses of all hosts; a socket counts only when both its ends are among them. connections: those of
-    the workers' whose rules the switches hold; no other is marked. codepoints: of classes.
+    addresses: the data addresses of all hosts, the first of each before further ones; a socket counts only when both its ends
+    are among them. connections: those of the workers' whose rules the switches hold; no other is marked. codepoints: of
+    classes. own_addresses: those of each host of the agent that has several: what one sends to another stays on the host.
     """
 
     kind: Literal["assignment"] = "assignment"
@@ -141,6 +142,7 @@ class Assignment(Message):
     addresses: tuple[str, ...] = ()
     connections: tuple[Connection, ...] = ()
     codepoints: Annotated[Codepoints, Since(2)] = LOCAL
+    own_addresses: Annotated[tuple[tuple[str, ...], ...], Since(2)] = ()
 
 
 class ReportLimits(Message):
@@ -182,8 +184,8 @@ class AssignmentLimits(Message):
 class Interface(Message):
     """An interface of an agent's machine, without loopback.
 
-    mac: in lower case. addresses: IPv4 and IPv6, without those that hold on its link alone. mtu: in bytes, without the Ethernet
-    header.
+    mac: in lower case. addresses: IPv4 and IPv6, without those that hold on its link alone, or for a while. mtu: in bytes,
+    without the Ethernet header.
     """
 
     name: Annotated[str, Field(max_length=_INTERFACE_CHARACTERS)]

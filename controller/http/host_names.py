@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from beamer.errors import InputError, hint
+from beamer.network.addresses import canonical
 from beamer.network.fabric import Fabric
 
 
@@ -11,7 +12,7 @@ class HostNames:
 
     def __init__(self, fabric: Fabric) -> None:
         self._names = frozenset(host.name for host in fabric.hosts)
-        self._by_address = {host.ip: host.name for host in fabric.hosts}
+        self._by_address = {address: fabric.hosts[position].name for address, position in fabric.position_at.items()}
 
     def find(self, name: str, own_names: Collection[str], own_addresses: Collection[str], field: str) -> str:
         """Return the fabric's name of a host; what nothing is known of is left as it is, for the fabric to refuse.
@@ -22,7 +23,7 @@ class HostNames:
         """
         if name in self._names:
             return name
-        if found := self._by_address.get(name):
+        if found := self._by_address.get(canonical(name)):
             return found
         first = name.partition(".")[0]
         if first in self._names and not name.replace(".", "").isdigit():

@@ -61,8 +61,13 @@ class TargetBuilder:
         self.ports = agent_ports(fabric)
         self._codepoints = codepoints
         self._fabric = fabric
-        self._hosts = frozenset(host.ip for host in fabric.hosts)
-        self._addresses = tuple(host.ip for host in fabric.hosts)
+        further = chain.from_iterable(host.addresses for host in fabric.hosts)
+        self._addresses = (*(host.ip for host in fabric.hosts), *further)
+        self._own_addresses: dict[str, tuple[tuple[str, ...], ...]] = {}
+        for host in fabric.hosts:
+            if host.addresses and host.agent is not None:
+                known = self._own_addresses.get(host.agent, ())
+                self._own_addresses[host.agent] = (*known, host.every_address)
         self._jobs: dict[str, _JobTargets] = {}
         # The jobs that concern each agent, by key.
         self._of_agent: dict[str, dict[str, _JobTargets]] = {name: {} for name in self.ports}
@@ -127,10 +132,7 @@ class TargetBuilder:
     def _targets_of(self, key: str, basis: "_Basis") -> "_JobTargets":
         attempt, fabric = basis.attempt, self._fabric
         # Traffic that stays on one host, or leaves the fabric, has no class: it does not cross the fabric.
-        crossing = {
-            agent: tuple(c for c in seen if c.local_ip != c.remote_ip and {c.local_ip, c.remote_ip} <= self._hosts)
-            for agent, seen in basis.seen.items()
-        }
+        crossing = {agent: tuple(filter(self._crosses, seen)) for agent, seen in basis.seen.items()}
         connections = {agent: found for agent, found in crossing.items() if found}
         both_ways = chain.from_iterable((c.sent, c.received) for c in chain.from_iterable(connections.values()))
         caps = {name: cap_bps for name, cap_bps in basis.cap_bps.items() if fabric.host[name].agent is None}
@@ -147,6 +149,12 @@ class TargetBuilder:
                 workers.setdefault(agent, []).append(local)
         return _JobTargets(basis, rules, workers, connections)
 
+    def _crosses(self, connection: Connection) -> bool:
+        """Say whether a connection's ends are two hosts: one may have several addresses."""
+        position_at = self._fabric.position_at
+        local, remote = position_at.get(connection.local_ip), position_at.get(connection.remote_ip)
+        return local is not None and remote is not None and local != remote
+
     def _assignment(self, agent: str, queues: int) -> Assignment:
         jobs = self._of_agent[agent]
         in_order = sorted(jobs.values(), key=lambda job: job.basis.attempt.seq)
@@ -158,6 +166,7 @@ class TargetBuilder:
             addresses=self._addresses,
             connections=tuple(chain.from_iterable(jobs[key].connections.get(agent, ()) for key in sorted(jobs))),
             codepoints=self._codepoints,
+            own_addresses=self._own_addresses.get(agent, ()),
         )
 
 

@@ -227,5 +227,5 @@ class HeldRules:
 def _patience_s(rule: Rule, wanted: Wanted) -> float:
     """Return how long no packet must have met a retired rule: longer where packets with its mark may be in flight."""
     pair = rule.pair
-    in_use = pair is not None and not rule.climbs and wanted(pair.slot) is not None
+    in_use = pair is not None and not rule.climbs and wanted(pair.slot(rule.family)) is not None
     return LINGER_S if in_use else SETTLE_S

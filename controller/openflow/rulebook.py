@@ -8,7 +8,7 @@ from beamer.network.connection import FourTuple
 from beamer.network.fabric import Fabric
 from controller.event_loop.time_slices import CHEAP, Work, batched
 from controller.openflow.meters import RateMeter, meter_ids
-from controller.openflow.rules import HostPair, JobRules, Rule, Slot, connection_rule, pair_rules
+from controller.openflow.rules import HostPair, JobRules, Rule, Slot, connection_rule, family_of, pair_rules
 
 BySwitch = dict[str, dict[Slot, Rule]]
 Change = Mapping[str, Mapping[Slot, Rule | None]]
@@ -35,7 +35,7 @@ class RuleBook:
     def __init__(self, fabric: Fabric, codepoints: Codepoints = LOCAL) -> None:
         self._fabric = fabric
         self._codepoints = codepoints
-        self._position = {host.ip: i for i, host in enumerate(fabric.hosts)}
+        self._position = fabric.position_at
         self._position_of = {host.name: i for i, host in enumerate(fabric.hosts)}
         self._entries: dict[int, _Entry] = {}
         self._claims: dict[FourTuple, tuple[int, ...]] = {}  # the jobs that claim a connection, the latest last
@@ -90,7 +90,7 @@ class RuleBook:
 
     def _write(self, entry: _Entry) -> Work[None]:
         """Write down the rules of a job."""
-        job, written = entry.job, set[HostPair]()
+        job, written = entry.job, set[tuple[HostPair, int]]()
         for connection in job.connections:
             yield 1
             src, dst = self._position.get(connection[0]), self._position.get(connection[2])
@@ -100,9 +100,10 @@ class RuleBook:
             switch, rule = connection_rule(self._fabric, connection, pair)
             of_switch = entry.rules.setdefault(switch, {})
             of_switch[rule.slot] = rule
-            if pair not in written:
-                written.add(pair)
-                rules = pair_rules(self._fabric, pair, job, self._meters.get((job.seq, src)), self._codepoints)
+            family = family_of(connection)
+            if (pair, family) not in written:
+                written.add((pair, family))
+                rules = pair_rules(self._fabric, pair, job, self._meters.get((job.seq, src)), self._codepoints, family)
                 of_switch.update((rule.slot, rule) for rule in rules)
 
     def _meter_ids(self, jobs: Sequence[JobRules]) -> dict[Sender, int]:

@@ -14,8 +14,13 @@ A packet passes up to four tables:
     CLEAR      STRIP       carries a Beamer codepoint that no rule set: set to 0           -> ROUTE
                KEEP        any other                                                       -> ROUTE
     ROUTE      SHADOW      a pair's packet, by the address that names its plane and destination
-               ADDRESS     any other IPv4 packet, by destination
+               ADDRESS     any other packet, by destination: IPv4 by IP address, IPv6 by the Ethernet address of its host
                ARP         by the address asked for, so that a broadcast follows one path and floods nothing
+               NEIGHBOUR   the same for what IPv6 has instead, a neighbour solicitation to a group (RFC 4861)
+
+Rules that look at a codepoint exist once for each family of addresses, those of IPv6 only where a host has such an address. An
+IPv6 packet to a host needs one rule whatever addresses it has, those of its link included, by which hosts also ask and answer
+each other (RFC 4861, section 7.2.2). What asks for an address that no file names, and all else to groups, is dropped.
 
 Per pair and class there is one MARKED and one PAIR rule, and both count: the host's mark is a hint that keeps the counts of
 classes apart while a class changes, never an entitlement. The rules of the class before stay for a moment, for packets on
@@ -33,9 +38,10 @@ written. Nothing but the controller's own probes is sent to it, and all but MARK
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
-from itertools import chain
+from itertools import chain, product
 from types import MappingProxyType
 
+from beamer.network.addresses import is_ipv6
 from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.connection import FourTuple
 from beamer.network.fabric import PATH_MACS, Fabric
@@ -48,10 +54,13 @@ IDLE_S = 60  # Traffic refreshes the time-out.
 HARD_S = 300  # The controller restarts the time-out.
 
 IPV4 = 0x0800
+IPV6 = 0x86DD
 ARP = 0x0806
 ARP_REPLY = 2
 LLDP = 0x88CC
 TCP = 6
+ICMPV6 = 58
+NEIGHBOUR_SOLICITATION = 135
 CONTROLLER = 0xFFFFFFFD  # the port that stands for it
 PROBE_MAC = f"{PATH_MACS}00:01:00:00"
 """The controller's own Ethernet address, which stands for no host on a plane."""
@@ -80,6 +89,7 @@ class Band(Enum):
     KEEP = (Table.CLEAR, 7, 0)
     STRIP = (Table.CLEAR, 8, 1000)
     ARP = (Table.ROUTE, 9, 1000)
+    NEIGHBOUR = (Table.ROUTE, 15, 1500)
     ADDRESS = (Table.ROUTE, 10, 2000)
     SHADOW = (Table.ROUTE, 11, 3000)
     PROBE = (Table.ADMISSION, 14, 4000)
@@ -165,6 +175,11 @@ class Rule:
         return HostPair.of(int(dict(self.match)["metadata"])) if self.counts else None
 
     @property
+    def family(self) -> int:
+        """`IPV4` or `IPV6`, or whatever else of Ethernet it matches; 0 for anything."""
+        return int(dict(self.match).get("eth_type", 0))
+
+    @property
     def climbs(self) -> bool:
         """Whether it supersedes an equal match by its priority."""
         return self._band == Band.PAIR.number
@@ -203,10 +218,9 @@ class HostPair:
         """The pair as a packet carries it from ADMISSION to CLASS."""
         return self.job_seq << 32 | self.src << 16 | self.dst
 
-    @property
-    def slot(self) -> Slot:
-        """The slot of the rules for its packets without their class's mark."""
-        return int(Table.CLASS), match(eth_type=IPV4, metadata=self.metadata)
+    def slot(self, family: int = IPV4) -> Slot:
+        """Return the slot of the rules for its packets of `IPV4` or `IPV6` without their class's mark."""
+        return int(Table.CLASS), match(eth_type=family, metadata=self.metadata)
 
     @classmethod
     def of(cls, metadata: int) -> "HostPair":
@@ -233,31 +247,37 @@ def static_rules(fabric: Fabric, codepoints: Codepoints = LOCAL) -> dict[str, fr
     return found
 
 
+def family_of(connection: FourTuple) -> int:
+    """Return `IPV4` or `IPV6`, as of a connection's addresses."""
+    return IPV6 if is_ipv6(connection[0]) else IPV4
+
+
 def connection_rule(fabric: Fabric, connection: FourTuple, pair: HostPair) -> tuple[str, Rule]:
     """Return the switch at whose edge a connection's sender is, and the rule that gives its packets their pair."""
     host = fabric.hosts[pair.src].name
     edge = fabric.edge_of[host]
     src_ip, src_port, dst_ip, dst_port = connection
+    family = family_of(connection)
+    prefix = "ipv6" if family == IPV6 else "ipv4"
     fields = match(
         in_port=_port(fabric, edge, host),
-        eth_type=IPV4,
+        eth_type=family,
         ip_proto=TCP,
-        ipv4_src=src_ip,
-        ipv4_dst=dst_ip,
         tcp_src=src_port,
         tcp_dst=dst_port,
+        **{f"{prefix}_src": src_ip, f"{prefix}_dst": dst_ip},
     )
     return edge, _rule(Band.CONNECTION, fields, goto=Table.CLASS, job_seq=pair.job_seq, metadata=pair.metadata)
 
 
 def pair_rules(
-    fabric: Fabric, pair: HostPair, job: JobRules, meter: int | None, codepoints: Codepoints = LOCAL
+    fabric: Fabric, pair: HostPair, job: JobRules, meter: int | None, codepoints: Codepoints = LOCAL, family: int = IPV4
 ) -> Iterable[Rule]:
-    """Yield the rules that give a pair's packets their class and path, at the switch at whose edge their sender is."""
+    """Yield the rules that give a pair's packets of a family their class and path, at the switch at its sender's edge."""
     klass = job.klass
-    bands = [(Band.PAIR, pair.slot[1], klass), (Band.MARKED, _marked(pair, codepoints.of(klass)), klass)]
+    bands = [(Band.PAIR, pair.slot(family)[1], klass), (Band.MARKED, _marked(pair, codepoints.of(klass), family), klass)]
     if fabric.hosts[pair.src].agent is not None:
-        bands.append((Band.ACKNOWLEDGE, _marked(pair, codepoints.acknowledgement), 0))
+        bands.append((Band.ACKNOWLEDGE, _marked(pair, codepoints.acknowledgement, family), 0))
     path = SetField("eth_dst", shadow(job.plane % fabric.planes, pair.dst))
     for band, fields, given in bands:
         actions = (SetField("ip_dscp", codepoints.of(given)), SetQueue(given + 1), path)
@@ -279,25 +299,26 @@ def _rule(
     return Rule(cookie, int(band.table), band.priority, fields, actions, metadata, None if goto is None else int(goto))
 
 
-def _marked(pair: HostPair, dscp: int) -> Match:
-    return match(eth_type=IPV4, metadata=pair.metadata, ip_dscp=dscp)
+def _marked(pair: HostPair, dscp: int, family: int) -> Match:
+    return match(eth_type=family, metadata=pair.metadata, ip_dscp=dscp)
 
 
 def _entry(fabric: Fabric, switch: str, codepoints: Codepoints) -> Iterable[Rule]:
     """Yield how packets enter: trusted from another switch, cleared from a host."""
+    families = (IPV4, IPV6) if fabric.has_ipv6 else (IPV4,)
     for link in fabric.links:
         if link.src == switch and link.dst in fabric.switch:
             yield _rule(Band.PROBE, match(in_port=link.port, eth_type=IPV4, eth_dst=PROBE_MAC), (Output(CONTROLLER),))
             yield _rule(Band.TRUNK, match(in_port=link.port), goto=Table.ROUTE)
-            for klass, dscp in enumerate(codepoints.classes):
-                marked = match(in_port=link.port, eth_type=IPV4, ip_dscp=dscp)
+            for family, (klass, dscp) in product(families, enumerate(codepoints.classes)):
+                marked = match(in_port=link.port, eth_type=family, ip_dscp=dscp)
                 yield _rule(Band.TRUNK_CLASS, marked, (SetQueue(klass + 1),), Table.ROUTE, klass=klass)
     yield from probe_rules()
     yield ACCESS_RULE
     yield _rule(Band.EXPIRED, match(), goto=Table.CLEAR)
     yield _rule(Band.KEEP, match(), goto=Table.ROUTE)
-    for dscp in codepoints.all:
-        yield _rule(Band.STRIP, match(eth_type=IPV4, ip_dscp=dscp), (SetField("ip_dscp", 0),), Table.ROUTE)
+    for family, dscp in product(families, codepoints.all):
+        yield _rule(Band.STRIP, match(eth_type=family, ip_dscp=dscp), (SetField("ip_dscp", 0),), Table.ROUTE)
 
 
 def probe_rules() -> Iterator[Rule]:
@@ -321,8 +342,15 @@ def routes(fabric: Fabric, switch: str, position: int, hops: NextHops) -> Iterab
     for plane, output in enumerate(outputs):
         yield _rule(Band.SHADOW, match(eth_dst=shadow(plane, position)), (*arrived, output))
     output = outputs[position % fabric.planes]
-    yield _rule(Band.ADDRESS, match(eth_type=IPV4, ipv4_dst=host.ip), (output,))
-    yield _rule(Band.ARP, match(eth_type=ARP, arp_tpa=host.ip), (output,))
+    for address in host.every_address:
+        if is_ipv6(address):
+            asked = match(eth_type=IPV6, ip_proto=ICMPV6, icmpv6_type=NEIGHBOUR_SOLICITATION, ipv6_nd_target=address)
+            yield _rule(Band.NEIGHBOUR, asked, (output,))
+        else:
+            yield _rule(Band.ADDRESS, match(eth_type=IPV4, ipv4_dst=address), (output,))
+            yield _rule(Band.ARP, match(eth_type=ARP, arp_tpa=address), (output,))
+    if any(map(is_ipv6, host.addresses)):
+        yield _rule(Band.ADDRESS, match(eth_type=IPV6, eth_dst=host.mac), (output,))
 
 
 def _port(fabric: Fabric, switch: str, neighbour: str) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from beamer.errors import PlatformError
+from beamer.network.addresses import is_ipv6
 from beamer.network.connection import FourTuple
 from hostagent.marks.socket_marks import Mark
 
@@ -127,6 +128,7 @@ def _parse(data: bytes, at: int, end: int, family: int) -> TcpSocket:
     ends = _address(local, family), int.from_bytes(local_port), _address(remote, family), int.from_bytes(remote_port)
     at += _SOCKET.size
     priority = tos = sent = firewall_mark = 0
+    tos_kind = _TCLASS if is_ipv6(ends[0]) else _TOS  # An IPv6 socket with IPv4 ends sends by its IPv4 option.
     while at < end:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         value = at + _ATTRIBUTE.size
@@ -134,7 +136,7 @@ def _parse(data: bytes, at: int, end: int, family: int) -> TcpSocket:
             (priority,) = struct.unpack_from("=I", data, value)
         elif kind == _FIREWALL_MARK:
             (firewall_mark,) = struct.unpack_from("=I", data, value)
-        elif kind == _TOS:
+        elif kind == tos_kind:
             tos = data[value]
         elif kind == _INFO:
             sent = _bytes_sent(data[value : at + length])

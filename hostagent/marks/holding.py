@@ -14,7 +14,7 @@ import logging
 import socket
 
 from beamer.errors import PlatformError
-from hostagent.marks.nftables import WITHOUT_DATA, nft, removal, tables
+from hostagent.marks.nftables import FAMILIES, Family, nft, removal, tables, without_data
 from hostagent.rate_limited_log import RateLimitedLog
 
 LASTS_S = 6.0
@@ -27,15 +27,21 @@ It has no bit of the masks that kube-proxy (0xc000), Calico (0xffff0000) and Cil
 """
 _UNMARKED = 0
 _PATIENCE_S = 0.5  # The program nft has so long, and connections that drain wait as long.
-_TABLE = "table ip beamer_hold"  # The name of an interface's table begins with "beamer-".
-# The chain comes before whatever may change a packet's mark.
-# A FIN without data leaves in the old class, behind all that was sent.
-_SCRIPT = f"""{removal(_TABLE)}{_TABLE} {{
+
+
+def _table(family: Family) -> str:
+    return f"table {family} beamer_hold"  # The name of an interface's table begins with "beamer-".
+
+
+def _script(family: Family) -> str:
+    # The chain comes before whatever may change a packet's mark.
+    # A FIN without data leaves in the old class, behind all that was sent.
+    return f"""{removal(_table(family))}{_table(family)} {{
 set held {{ type mark; flags timeout; timeout {LASTS_S:.0f}s; elements = {{ {HOLD_MARK} }}; }}
 chain leaving {{
 type filter hook output priority raw - 10
 meta mark != @held accept
-{"".join(f"{each} accept{chr(10)}" for each in WITHOUT_DATA)}drop
+{"".join(f"{each} accept{chr(10)}" for each in without_data(family))}drop
 }}
 }}
 """
@@ -48,6 +54,13 @@ class HoldRule:
         self._limited_log = RateLimitedLog()
         self._tried_s: float | None = None
         self._is_refusing = False
+        self._script = _script("ip")
+
+    def cover_ipv6(self) -> None:
+        """Have packets of IPv6 refused, too, from the next `ensure` on."""
+        script = "".join(map(_script, FAMILIES))
+        if self._script != script:
+            self._script, self._tried_s = script, None
 
     def ensure(self, now_s: float, for_s: float) -> bool:
         """Have packets refused for the next `for_s` at least; return whether they are. Where not, that is logged.
@@ -59,7 +72,7 @@ class HoldRule:
             return self._is_refusing
         self._tried_s = now_s
         try:
-            nft("-f", "-", script=_SCRIPT, patience_s=_PATIENCE_S)
+            nft("-f", "-", script=self._script, patience_s=_PATIENCE_S)
             self._is_refusing = True
         except PlatformError as error:
             self._is_refusing = False
@@ -73,8 +86,9 @@ class HoldRule:
             found = tables()
         except PlatformError:  # There is no rule without nftables.
             return
-        if _TABLE in found and not any(name.startswith("table ip beamer-") for name in found):
-            nft("-f", "-", script=removal(_TABLE))
+        present = [table for table in map(_table, FAMILIES) if table in found]
+        if present and not any(name.startswith(("table ip beamer-", "table ip6 beamer-")) for name in found):
+            nft("-f", "-", script="".join(map(removal, present)))
 
 
 def may_be_held(sock: socket.socket) -> bool:

@@ -1,22 +1,33 @@
 """Commands to nftables (nft(8)) in this network namespace, and what its rules match."""
 
 import subprocess
+from typing import Literal
 
 from beamer.errors import PlatformError
 from hostagent.capabilities import SEE_DOCS
 
 _PATIENCE_S = 2.0
-_IP_HEADER, _WORD = 20, 4  # bytes; TCP counts its header in words
+_COUNTED = {"ip": 20, "ip6": 0}  # Bytes of the header that each family's field `length` counts, too.
+_WORD = 4  # TCP counts its header in words of so many bytes.
 _TCP_HEADERS = range(5, 16)
 
-MAX_WITHOUT_DATA = _IP_HEADER + _WORD * _TCP_HEADERS[-1]
-"""Bytes of the longest TCP packet that has no data, without IP options."""
-WITHOUT_DATA = tuple(f"ip length {_IP_HEADER + _WORD * words} tcp doff {words}" for words in _TCP_HEADERS)
-"""What matches TCP packets that end with their header: a rule each.
+Family = Literal["ip", "ip6"]
+"""What nftables calls IPv4 and IPv6, in the names of tables and in what rules match."""
+FAMILIES: tuple[Family, ...] = ("ip", "ip6")
 
-nftables 1.0.6 takes a set of pairs as well, but then lists no table any more. An IP header with options is longer, so that
-these lengths leave no room for data behind it either.
-"""
+
+def max_without_data(family: Family) -> int:
+    """Return the field `length` of the longest TCP packet that has no data, without IP options."""
+    return _COUNTED[family] + _WORD * _TCP_HEADERS[-1]
+
+
+def without_data(family: Family) -> tuple[str, ...]:
+    """Return what matches TCP packets that end with their header: a rule each.
+
+    nftables 1.0.6 takes a set of pairs as well, but then lists no table any more. IP options or extension headers make a packet
+    longer, so that these lengths leave no room for data behind them either.
+    """
+    return tuple(f"{family} length {_COUNTED[family] + _WORD * words} tcp doff {words}" for words in _TCP_HEADERS)
 
 
 def nft(*arguments: str, script: str | None = None, patience_s: float = _PATIENCE_S) -> str:
@@ -31,7 +42,7 @@ def nft(*arguments: str, script: str | None = None, patience_s: float = _PATIENC
 
 
 def removal(table: str) -> str:
-    """Return the commands that remove a table (`table ip NAME`), whether or not there is one."""
+    """Return the commands that remove a table (`table FAMILY NAME`), whether or not there is one."""
     return f"{table} {{ }}\ndelete {table}\n"
 
 

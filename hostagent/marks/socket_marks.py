@@ -16,6 +16,7 @@ from hostagent.workers.procfs import Procfs
 
 _PIDFD_GETFD = 438
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
+_IPV4_IN_IPV6 = "::ffff:"
 _PROC = Procfs()
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -109,7 +110,7 @@ def mark(sock: socket.socket, wanted: Mark) -> bool:
     else:
         timeouts.bound(sock)
     # The order matters: the kernel derives a priority of its own from the TOS byte. It keeps TCP's ECN bits itself.
-    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, wanted.dscp << 2)
+    sock.setsockopt(*_codepoint_option(sock), wanted.dscp << 2)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, wanted.priority)
     if (found := mark_of(sock)) != wanted:
         raise PlatformError(
@@ -120,7 +121,14 @@ def mark(sock: socket.socket, wanted: Mark) -> bool:
 
 def mark_of(sock: socket.socket) -> Mark:
     """Return a socket's mark."""
-    return Mark(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY), sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2)
+    return Mark(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY), sock.getsockopt(*_codepoint_option(sock)) >> 2)
+
+
+def _codepoint_option(sock: socket.socket) -> tuple[int, int]:
+    """Return the level and name of the option that a socket's packets have their DSCP of: an IPv6 socket may carry IPv4."""
+    if sock.family == socket.AF_INET6 and not sock.getsockname()[0].startswith(_IPV4_IN_IPV6):
+        return socket.IPPROTO_IPV6, socket.IPV6_TCLASS
+    return socket.IPPROTO_IP, socket.IP_TOS
 
 
 def _unreachable(pid: int, capability: str) -> PlatformError:

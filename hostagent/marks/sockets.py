@@ -57,6 +57,7 @@ class SocketTable:
         self._processes = WorkerProcesses()
         self._workers: tuple[LocalWorker, ...] = ()
         self._addresses: frozenset[str] = frozenset()
+        self._own_host: Mapping[str, int] = {}  # Which of this agent's hosts has an address, of those that have several.
         self._known: frozenset[Connection] = frozenset()
         self._marks: Mapping[str, Mark] = {}
         self._given: dict[int, Mark | None] = {}  # None stands for a mark that was changed since and could not be restored.
@@ -138,12 +139,14 @@ class SocketTable:
         addresses: Collection[str],
         known: Iterable[Connection],
         marks: Mapping[str, Mark],
+        own_addresses: Iterable[Iterable[str]] = (),
     ) -> int:
         """Take over what is registered now and return how many sockets had another mark, or are on their way to one.
 
         addresses: of the data network. known: connections that may be marked. marks: the mark of each job's sockets; empty
-        where queues are not picked by mark. Raises like `poll`, which then tries again.
+        where queues are not picked by mark. own_addresses: as of `Assignment`. Raises like `poll`, which then tries again.
         """
+        self._own_host = {address: i for i, of_host in enumerate(own_addresses) for address in of_host}
         if self._addresses != frozenset(addresses):
             self._irrelevant.clear()
         self._workers = tuple(workers)
@@ -268,7 +271,10 @@ class SocketTable:
 
     def _between_hosts(self, inode: int, sent: _Sent) -> int:
         """Return what a matched socket has sent to another host since its worker was assigned."""
-        return 0 if self._matched[inode].is_local else sent.last_bytes - sent.before_bytes
+        found = self._matched[inode]
+        own = self._own_host.get(found.local_ip)
+        inside = found.is_local or (own is not None and own == self._own_host.get(found.remote_ip))
+        return 0 if inside else sent.last_bytes - sent.before_bytes
 
     def _unmark(self, held: _Held) -> int:
         if held.inode not in self._given:

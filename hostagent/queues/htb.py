@@ -17,10 +17,12 @@ from hostagent.capabilities import NET_ADMIN, SEE_DOCS
 from hostagent.queues.class_counts import ClassCount, ClassCounts
 from hostagent.queues.tree import ROOT, Change, DscpFilter, HtbClass, Root, Tree, difference
 
-_ETH_P_IP = 0x0800
+_ETH_P_IP, _ETH_P_IPV6 = 0x0800, 0x86DD
 _TICKS_PER_US = 15.625  # the kernel's packet scheduler counts in 64 ns (PSCHED_SHIFT)
-_DSCP_MASK = 0xFC  # These bits of the type-of-service byte are the DSCP; the other two are ECN.
+# In the first word of a header, the DSCP: of IPv4 in its second byte, of IPv6 behind the version's four bits. Keys are words.
+_DSCP_MASK, _DSCP_SHIFT = 0xFC, 2
 _TOS_OFFSET = 1
+_IPV6_MASK, _IPV6_SHIFT = 0x0FC00000, 22
 # pyroute2 0.9 decodes a u32 key from 4 bytes too early, so the key is read from the message itself: mask and value in
 # network order, then the offset in the machine's.
 _KEY_AT = 4 + 16  # The key comes behind the attribute's header and the selector's own fields.
@@ -142,8 +144,10 @@ class Queues:
                         quantum=what.quantum,
                     )
             case DscpFilter():
-                key = f"{what.dscp << 2:#04x}/{_DSCP_MASK:#04x}+{_TOS_OFFSET}"
-                place = {"parent": ROOT, "prio": what.prio, "protocol": _ETH_P_IP}
+                key = f"{what.dscp << _DSCP_SHIFT:#04x}/{_DSCP_MASK:#04x}+{_TOS_OFFSET}"
+                if what.ipv6:
+                    key = f"{what.dscp << _IPV6_SHIFT:#010x}/{_IPV6_MASK:#010x}+0"
+                place = {"parent": ROOT, "prio": what.prio, "protocol": _ETH_P_IPV6 if what.ipv6 else _ETH_P_IP}
                 self._ip.tc(f"{change.verb}-filter", "u32", index, target=what.target, keys=[key], **place)
 
 
@@ -175,9 +179,11 @@ def _filter(message: Any) -> DscpFilter | None:
         return None
     mask, value = struct.unpack_from(">II", selector.data, selector.offset + _KEY_AT)
     (offset,) = struct.unpack_from("=i", selector.data, selector.offset + _KEY_AT + 8)
-    exact = selector["nkeys"] == 1 and offset == _TOS_OFFSET and mask == _DSCP_MASK << 24
-    dscp = value >> 26 if exact else -1
-    return DscpFilter(message["info"] >> 16, dscp, options.get_attr("TCA_U32_CLASSID"))
+    ipv6 = message["info"] & 0xFFFF == socket.htons(_ETH_P_IPV6)
+    expected = (0, _IPV6_MASK) if ipv6 else (_TOS_OFFSET, _DSCP_MASK << 24)
+    exact = selector["nkeys"] == 1 and (offset, mask) == expected
+    dscp = value >> (_IPV6_SHIFT if ipv6 else 24 + _DSCP_SHIFT) if exact else -1
+    return DscpFilter(message["info"] >> 16, dscp, options.get_attr("TCA_U32_CLASSID"), ipv6)
 
 
 @contextmanager

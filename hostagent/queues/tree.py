@@ -51,11 +51,15 @@ class HtbClass:
 
 @dataclass(frozen=True)
 class DscpFilter:
-    """Packets of IPv4 codepoint `dscp` go to class `target`. prio: its place among the filters, unique on a port."""
+    """Packets of codepoint `dscp` go to class `target`. prio: its place among the filters, unique on a port.
+
+    ipv6: those of IPv6, or else of IPv4.
+    """
 
     prio: int
     dscp: int
     target: int
+    ipv6: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,11 +134,18 @@ def cap_ids(jobs: Iterable[str]) -> dict[str, int]:
 
 
 def port_tree(
-    port: Port, queues: int, unregistered_share: float, caps: Mapping[str, Cap], codepoints: Codepoints = LOCAL
+    port: Port,
+    queues: int,
+    unregistered_share: float,
+    caps: Mapping[str, Cap],
+    codepoints: Codepoints = LOCAL,
+    *,
+    ipv6: bool = False,
 ) -> Tree:
     """Return the tree that `port` should have for `queues` managed classes.
 
     unregistered_share: of the link, guaranteed to traffic that nobody registered. caps: only for ports classified by mark.
+    ipv6: whether a port that is classified by DSCP also looks at that of IPv6.
     Raises `InputError` for a rate, share, number of queues or class that no tree can have.
     """
     check_queues(queues)
@@ -153,8 +164,13 @@ def port_tree(
         for job, cap in caps.items():
             ceiling = max(1, min(cap.rate_bps // 8, link))
             classes.append(_htb_class(ids[job], LINK, cap.klass, min(token, ceiling), ceiling, frame))
+    families = ((False, 0), (True, QUEUES)) if ipv6 else ((False, 0),)  # The kernel wants other places for each.
     filters = (
-        [DscpFilter(prio=k + 1, dscp=codepoints.of(k), target=class_id(k)) for k in range(queues)]
+        [
+            DscpFilter(prio=first + k + 1, dscp=codepoints.of(k), target=class_id(k), ipv6=is_ipv6)
+            for is_ipv6, first in families
+            for k in range(queues)
+        ]
         if port.classify == "dscp"
         else []
     )

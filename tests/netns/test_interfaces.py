@@ -16,6 +16,8 @@ def test_interfaces_are_named_as_the_system_shows_them() -> None:
         first.run("ip", "link", "set", "data", "mtu", "9000")
         for address in ("10.77.3.1/24", "fd00:77::1/64"):
             first.run("ip", "address", "add", address, "dev", "data")
+        first.run("sysctl", "-q", "-w", "net.ipv6.conf.data.use_tempaddr=2")
+        first.run("ip", "address", "add", "fd00:78::1/64", "dev", "data", "mngtmpaddr", "nodad")
         found = {one.name: one for one in first.call(interfaces)}
         shown = {link["ifname"]: link for link in json.loads(first.run("ip", "-j", "address"))}
         ethernet = {name for name, link in shown.items() if link["link_type"] == "ether"}
@@ -24,5 +26,7 @@ def test_interfaces_are_named_as_the_system_shows_them() -> None:
         for name, one in found.items():
             link = shown[name]
             assert (one.mac, one.mtu) == (link["address"], link["mtu"])
-            assert list(one.addresses) == [part["local"] for part in link["addr_info"] if part["scope"] == "global"]
+            lasting = [part["local"] for part in link["addr_info"] if part["scope"] == "global" and "temporary" not in part]
+            assert list(one.addresses) == lasting
+        assert any("temporary" in part for part in shown["data"]["addr_info"]), "one that the kernel replaces"
         assert next(iter(found)) == "data", "those with addresses come first"

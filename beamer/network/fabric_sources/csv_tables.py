@@ -1,7 +1,8 @@
 """A network in two CSV tables, `nodes.csv` and `cables.csv`, whose first line names their columns, in any order.
 
 An empty cell is no value, and empty columns behind all others are none. The columns are those of `rows`: a host has an ip and
-a mac, a switch a dpid, and either may have an agent. A cable's port is empty at a host.
+a mac, a switch a dpid, and either may have an agent. A host may have further addresses, with spaces between them. A cable's
+port is empty at a host.
 """
 
 import csv

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from beamer.errors import InputError, nearest
+from beamer.network.addresses import canonical, is_ipv6, is_of_one_link
 from beamer.network.fabric_sources.netbox_lists import (
     NetBoxAddress,
     NetBoxCable,
@@ -90,7 +91,10 @@ class _Site:
             raise InputError(f"{device.where}: interfaces", [one.name for one in cabled], expected)
         (interface,) = cabled
         at = self._at(interface)
-        values = {"name": device.name, "kind": HOST, "ip": self._ip(device, interface), "mac": interface.mac}
+        ip = self._ip(device, interface)
+        further = [_without_prefix(one) for one in self._every_address.get(interface.id, ())]
+        addresses = [one for one in map(canonical, further) if one != ip and not is_of_one_link(one)]
+        values = {"name": device.name, "kind": HOST, "ip": ip, "mac": interface.mac, "addresses": addresses or None}
         called = {"ip": f"{at}: address", "mac": f"{at}: mac_address", **_custom_names(device.where, agent=AGENT)}
         needed = {"ip": "an IPv4 address that is assigned to it, or a primary one of its device"}
         return SourceRow(device.where, {**values, "agent": _custom(device, AGENT)}, called, needed)
@@ -194,9 +198,14 @@ class _Site:
     @cached_property
     def _addresses(self) -> Mapping[int, Sequence[NetBoxAddress]]:
         """The IPv4 addresses of each interface by its id."""
+        return {key: [one for one in of if not is_ipv6(one.address)] for key, of in self._every_address.items()}
+
+    @cached_property
+    def _every_address(self) -> Mapping[int, Sequence[NetBoxAddress]]:
+        """The addresses of each interface by its id."""
         found: dict[int, list[NetBoxAddress]] = defaultdict(list)
         for one in self.export.addresses.values():
-            if one.assigned_object_type == _INTERFACE and one.assigned_object_id is not None and ":" not in one.address:
+            if one.assigned_object_type == _INTERFACE and one.assigned_object_id is not None:
                 found[one.assigned_object_id].append(one)
         return found
 

@@ -1,9 +1,9 @@
 """A network as a NetworkX graph, of which an edge is a cable, or as a file of one: node-link JSON, or GraphML.
 
-A node is called as its key, and has the attributes `kind`, `ip`, `mac`, `dpid` and `agent`. An edge has `a_interface`,
-`a_port`, `b_interface`, `b_port` and `rate`. In a directed graph, `a` is the node that an edge begins at. An undirected graph
-does not keep that, and so names this node by the edge's attribute `a_node`. The graph itself may have `name`, `rate`, `planes`
-and `mtu`.
+A node is called as its key, and has the attributes `kind`, `ip`, `mac`, `dpid`, `agent` and `addresses`, a list or a text with
+spaces between them. An edge has `a_interface`, `a_port`, `b_interface`, `b_port` and `rate`. In a directed graph, `a` is the
+node that an edge begins at. An undirected graph does not keep that, and so names this node by the edge's attribute `a_node`.
+The graph itself may have `name`, `rate`, `planes` and `mtu`.
 """
 
 from collections import Counter

@@ -15,11 +15,12 @@ from beamer.network.fabric_file import deployable
 from beamer.units import ETHERNET_MTU
 
 HOST, SWITCH = "host", "switch"
-NODE_COLUMNS = ("name", "kind", "ip", "mac", "dpid", "agent")
+NODE_COLUMNS = ("name", "kind", "ip", "mac", "dpid", "agent", "addresses")
 CABLE_COLUMNS = ("a_node", "a_interface", "a_port", "b_node", "b_interface", "b_port", "rate")
 ENDS = ("a", "b")
 
-_KEYS = {HOST: ("name", "ip", "mac", "agent"), SWITCH: ("name", "dpid", "agent")}
+_OPTIONAL = ("agent", "addresses")
+_KEYS = {HOST: ("name", "ip", "mac", *_OPTIONAL), SWITCH: ("name", "dpid", "agent")}
 _NEEDED = {
     "name": "a name",
     "kind": f"'{HOST}' or '{SWITCH}'",
@@ -137,8 +138,10 @@ def _node(row: SourceRow, kind: str) -> dict[str, Any]:
     for column, value in row.filled().items():
         if column not in (*keys, "kind"):
             raise InputError(row.name_of(column), value, f"no value, as a {kind} has none here")
-    row.need(*(key for key in keys if key != "agent"))
+    row.need(*(key for key in keys if key not in _OPTIONAL))
     found = {key: value for key, value in row.filled().items() if key in keys}
+    if isinstance(further := found.get("addresses"), str):
+        found["addresses"] = further.split()
     if isinstance(dpid := found.get("dpid"), int) and not isinstance(dpid, bool):
         found["dpid"] = f"0x{dpid:x}"  # A file has datapath ids as text, since one of digits alone may be two numbers.
     return found

@@ -81,7 +81,7 @@ class FakeAcknowledgements:
 
     asked: ClassVar[list[Codepoints]] = []
 
-    def reconcile(self, interface: str, codepoints: Codepoints) -> int:
+    def reconcile(self, interface: str, codepoints: Codepoints, *, ipv6: bool) -> int:
         self.asked.append(codepoints)
         return 0
 
@@ -107,7 +107,7 @@ class FakeSockets:
         self.gone: tuple[()] = ()
         self.refused: tuple[()] = ()
 
-    def assign(self, workers: Any, addresses: Any, known: Any, marks: dict[str, Mark]) -> int:
+    def assign(self, workers: Any, addresses: Any, known: Any, marks: dict[str, Mark], own_addresses: Any) -> int:
         self.marks = marks
         return 1
 

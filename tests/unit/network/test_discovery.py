@@ -20,6 +20,10 @@ def mac(fabric: Fabric, node: str, port: int) -> str:
     return fabric.host[node].mac if node in fabric.host else f"02:0a:00:00:{fabric.switch[node].dpid:02x}:{port:02x}"
 
 
+def ipv6(fabric: Fabric, host: str) -> str:
+    return f"fd00::{fabric.position_at[fabric.host[host].ip] + 1:x}"
+
+
 def seen_of(fabric: Fabric, agents_of_switches: bool = True) -> SeenNetwork:
     """Return what the switches and agents of a network show of it."""
     end = {
@@ -37,7 +41,10 @@ def seen_of(fabric: Fabric, agents_of_switches: bool = True) -> SeenNetwork:
         link.src: (
             Interface(name="eth9", mac="02:99:00:00:00:01", addresses=("192.0.2.7",), mtu=1500),
             Interface(
-                name=link.interface, mac=fabric.host[link.src].mac, addresses=(fabric.host[link.src].ip, "fd00::1"), mtu=9000
+                name=link.interface,
+                mac=fabric.host[link.src].mac,
+                addresses=(fabric.host[link.src].ip, ipv6(fabric, link.src)),
+                mtu=9000,
             ),
         )
         for link in fabric.links
@@ -68,7 +75,9 @@ def test_a_network_is_found_as_it_is(fabric: Fabric) -> None:
     found = discovered(seen_of(fabric), fabric.name)
     assert found.left_out == ()
     assert set(found.fabric.links) == set(fabric.links)
-    assert found.fabric.hosts == tuple(replace(host, agent=host.name) for host in fabric.hosts)
+    assert found.fabric.hosts == tuple(
+        replace(host, agent=host.name, addresses=(ipv6(fabric, host.name),)) for host in fabric.hosts
+    )
     switches = {switch.name: replace(switch, agent=f"on-{switch.name}") for switch in fabric.switches}
     assert found.fabric.switch == switches
     assert (found.fabric.planes, found.fabric.mtu) == (fabric.planes, 9000)
@@ -132,6 +141,13 @@ WITH_FREE_PORT = replace(
 UNKNOWN = "02:66:00:00:00:06"
 A, B = trunk("l1", "s1")
 
+
+def with_addresses(host: str, *addresses: str) -> SeenNetwork:
+    """Return the network with other addresses on a host's interface beside its first one."""
+    interface = SEEN.agents[host][1].model_copy(update={"addresses": (FABRIC.host[host].ip, *addresses)})
+    return replace(SEEN, agents=SEEN.agents | {host: (interface,)})
+
+
 LEFT_OUT: dict[str, tuple[Callable[[], SeenNetwork], str]] = {
     "an agent no address of whose answers": (
         lambda: machine("h9", SECOND),
@@ -145,13 +161,9 @@ LEFT_OUT: dict[str, tuple[Callable[[], SeenNetwork], str]] = {
         lambda: WITH_FREE_PORT,
         "h1 is at l2 port 9 as well (ens2): one interface of a host is used",
     ),
-    "a second address of a host": (
-        lambda: replace(
-            answering({end_of("h1"): {**SEEN.answers[end_of("h1")], "10.99.0.9": FABRIC.host["h1"].mac}}),
-            agents=SEEN.agents
-            | {"h1": (SEEN.agents["h1"][1].model_copy(update={"addresses": (FABRIC.host["h1"].ip, "10.99.0.9")}),)},
-        ),
-        f"h1 has 10.99.0.9 beside {FABRIC.host['h1'].ip}: one address of a host is used",
+    "an address that another host has as well": (
+        lambda: with_addresses("h1", ipv6(FABRIC, "h2")),
+        "h1 has fd00::2, and so has another host: no host has it in the file",
     ),
     "a cable that carries one direction": (
         lambda: replace(SEEN, leads_to={a: b for a, b in SEEN.leads_to.items() if a != B}),
@@ -176,12 +188,21 @@ LEFT_OUT: dict[str, tuple[Callable[[], SeenNetwork], str]] = {
 def test_what_does_not_fit_is_left_out_and_named(what: str) -> None:
     make, text = LEFT_OUT[what]
     found = discovered(make(), "n")
-    assert [one[: len(text)] for one in found.left_out] == [text]
+    others = ["h2" + text[2:]] if "another host" in what else []
+    assert [one[: len(text)] for one in found.left_out] == [text, *others]
     assert set(found.fabric.host) == set(FABRIC.host)
     missing = {frozenset(("l1", "s1"))} if "direction" in what else set()
     cables = {frozenset((a.src, a.dst)) for a, _ in found.fabric.cables}
     assert cables == {frozenset((a.src, a.dst)) for a, _ in FABRIC.cables} - missing
     assert found.fabric.mtu == (1500 if what == "several MTUs" else 9000)
+
+
+def test_further_addresses_are_those_that_answer_and_those_of_ipv6_that_hold_beyond_the_link() -> None:
+    more = ("10.99.0.9", "10.99.0.10", "FD00:0::0a", "fe80::1", "::ffff:10.1.1.1")
+    answers = {**SEEN.answers[end_of("h1")], "10.99.0.9": FABRIC.host["h1"].mac}
+    found = discovered(replace(with_addresses("h1", *more), answers=SEEN.answers | {end_of("h1"): answers}), "n")
+    assert found.left_out == ()
+    assert found.fabric.host["h1"].addresses == ("10.99.0.9", "fd00::a")
 
 
 def test_an_agent_that_has_some_of_a_switchs_ports_makes_no_queues_there() -> None:

@@ -110,7 +110,7 @@ def test_unknown_host_is_named_with_the_nearest_known() -> None:
     ("path", "value", "message"),
     [
         (("plane",), 1, r"fabric.plane: got 1, expected one of .*did you mean 'planes'"),
-        (("hosts", 0, "adr"), "x", r"fabric.hosts\[0\].adr: got 'x', expected one of agent, ip, mac, name"),
+        (("hosts", 0, "adr"), "x", r"fabric.hosts\[0\].adr: got 'x', expected one of addresses, agent, ip, mac, name"),
         (("hosts",), None, r"fabric.hosts: got None, expected a list"),
         (("hosts", 1), "h2", r"fabric.hosts\[1\]: got 'h2', expected a mapping"),
         (("links", 3, "rate_bps"), "20mbit", r"fabric.links\[3\].rate_bps: got '20mbit', expected a whole number"),

@@ -1,10 +1,11 @@
 import os
 import socket
+from contextlib import closing
 
 import pytest
 
 from beamer.errors import PlatformError
-from hostagent.marks.diagnostics import bytes_sent
+from hostagent.marks.diagnostics import Diagnostics, bytes_sent
 from hostagent.marks.socket_marks import Mark, borrow, is_tcp, mark, socket_descriptors
 from hostagent.workers.procfs import Procfs
 
@@ -46,6 +47,23 @@ def test_a_mark_is_set_once_and_read_back() -> None:
         assert mark(sock, Mark(3, 11))
         assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2 == 11
         assert not mark(sock, Mark(3, 11)), "it was so already"
+
+
+def test_an_ipv6_socket_is_marked_by_its_traffic_class_unless_it_carries_ipv4() -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        for address, level, option in (
+            ("::1", socket.IPPROTO_IPV6, socket.IPV6_TCLASS),
+            ("::ffff:127.0.0.1", socket.IPPROTO_IP, socket.IP_TOS),
+        ):
+            with socket.create_connection((address, server.getsockname()[1])) as sock, server.accept()[0]:
+                assert mark(sock, Mark(3, 11))
+                assert sock.getsockopt(level, option) >> 2 == 11
+                assert not mark(sock, Mark(3, 11)), "it was so already"
+                inode = os.fstat(sock.fileno()).st_ino
+                with closing(Diagnostics()) as diagnostics:
+                    found = diagnostics.tcp_sockets()[inode]
+                assert found.mark == Mark(3, 11)
+                assert found.ends[0] == ("::1" if address == "::1" else "127.0.0.1")
 
 
 def test_a_mark_that_does_not_take_effect_is_an_error() -> None:

@@ -341,6 +341,8 @@ def test_bytes_to_other_hosts_are_counted_from_the_assignment_on_and_outlive_the
         new.sendall(bytes(7))
         table.poll()
         assert table.worker_bytes[0].sent_bytes == 327, "of a connection opened since, everything"
+        table.assign([worker], ["127.0.0.1", "127.0.0.2"], (), {}, [["127.0.0.1", "127.0.0.2"]])
+        assert table.worker_bytes[0].sent_bytes == 300, "of those that are open, nothing: both addresses are this host's"
 
 
 def _connected(server: socket.socket) -> socket.socket:

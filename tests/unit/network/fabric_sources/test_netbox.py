@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,11 +72,18 @@ def unrelated(lists: Lists) -> None:
         lists["cables"].append({"id": number, **ends, "status": {"value": status}})
     power = {"a_terminations": [{"object_type": "dcim.powerport", "object_id": 1}], "b_terminations": []}
     lists["cables"].append({"id": 4, **power, "status": {"value": "connected"}})
-    lists["ip-addresses"].append({**lists["ip-addresses"][0], "id": 906, "address": "2001:db8::1/64"})
+    lists["ip-addresses"].append({**lists["ip-addresses"][0], "id": 906, "address": "fe80::1/64"})
 
 
 def test_what_is_no_part_of_the_network_is_left_out() -> None:
     assert read(changed(unrelated)) == RACK
+
+
+def test_further_addresses_of_an_interface_are_the_hosts() -> None:
+    def further(lists: dict[str, list[dict[str, Any]]]) -> None:
+        lists["ip-addresses"].append({**lists["ip-addresses"][0], "id": 906, "address": "2001:DB8:0::1/64"})
+
+    assert read(changed(further)).hosts[0].addresses == ("2001:db8::1",)
 
 
 def test_roles_of_older_versions_and_tags_tell_hosts_from_switches() -> None:
@@ -103,8 +111,10 @@ def test_an_address_is_that_of_the_interface_or_the_primary_one() -> None:
         del lists["ip-addresses"][0]
         lists["devices"][0]["primary_ip4"] = address
 
-    for change in (two, of_a_bond, alone):
+    for change in (of_a_bond, alone):
         assert read(changed(change)) == RACK
+    first, *others = RACK.hosts
+    assert read(changed(two)) == replace(RACK, hosts=(replace(first, addresses=("10.9.0.1",)), *others))
 
 
 def test_an_interface_has_its_address_as_newer_versions_have_it() -> None:
