@@ -31,6 +31,7 @@ HOSTS = {"h1": ("l1", 3), "h2": ("l2", 3)}
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "ON_THE_WAY_S", 0.001)
+    monkeypatch.setattr(survey, "PROMPT_S", 1000.0)  # This process may wait for a processor.
 
 
 async def settled() -> None:
