@@ -1,5 +1,7 @@
 import os
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from hostagent.queues.tree import class_id
 from hostagent.workers.members import WorkerProcesses
 from hostagent.workers.procfs import Procfs
 from tests.support.firewall_marks import may_hold
+from tests.support.namespaces import add_namespace, entered, namespace_prefix
 
 JOB = "s/j"
 OPEN: list[socket.socket] = []  # both ends of each connection, the connecting one first
@@ -49,6 +52,23 @@ class FakeHoldRule(HoldRule):
 
     def ensure(self, now_s: float, for_s: float) -> bool:
         return self.is_installed
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_network() -> Iterator[None]:
+    """Have connections where none of other programs are found, also no other test's, where a network may be made for them."""
+    programs = shutil.which("ip") and shutil.which("unshare")
+    if not programs or subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True).returncode:
+        yield
+        return
+    name = f"{namespace_prefix()}s"
+    add_namespace(name)
+    try:
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        with entered(name):
+            yield
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
 
 
 @pytest.fixture
