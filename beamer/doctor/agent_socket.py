@@ -13,12 +13,13 @@ from pathlib import Path
 
 from beamer.client.lease import AGENT_VARIABLE
 from beamer.doctor.findings import Finding, fault, not_checked, ok
+from beamer.ports import HTTP_PORT
 from beamer.process_stat import own_namespace
 
 _PATIENCE_S = 2.0
 _CREDENTIALS = struct.Struct("iII")  # struct ucred of unix(7): process, user, group
 _ASKED, _MAX_BYTES = b"{}\n", 4096
-START = "start it: beamer-hostagent --name NAME --controller wss://HOST:8657 (docs/operate.md)"
+START = f"start it: beamer-hostagent --name NAME --controller wss://HOST:{HTTP_PORT} (docs/operate.md)"
 
 
 @dataclass(frozen=True)

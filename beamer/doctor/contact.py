@@ -24,6 +24,7 @@ from beamer.client.urls import URL_VARIABLE
 from beamer.doctor.certificates import RENEW
 from beamer.doctor.findings import Finding, Unseen, fault, not_checked, ok, warning
 from beamer.errors import InputError
+from beamer.ports import HTTP_PORT
 from beamer.protocol_version import HEADER, format_header
 
 HEALTH = "/v1/health"
@@ -230,7 +231,7 @@ def _connected(health: Mapping[str, Any]) -> str:
 
 def _origin(url: str) -> tuple[str, str, int, str]:
     """Return the parts of a URL. Raises `InputError`."""
-    expected = "the controller's URL, such as http://127.0.0.1:8657"
+    expected = f"the controller's URL, such as http://127.0.0.1:{HTTP_PORT}"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

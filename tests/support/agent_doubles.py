@@ -166,6 +166,10 @@ class KernelInMemory:
 
     def poll(self) -> PollResult:
         """Return that nothing is seen."""
+        return self.found()
+
+    def found(self) -> PollResult:
+        """Return that nothing was seen."""
         return PollResult(Connections(connections=()), True, (), ())
 
     def drain(self) -> bool:
@@ -180,6 +184,11 @@ class KernelInMemory:
         """Return the counters of the ports of the last assignment: there are none."""
         ports = self.applied[0].assignment.ports if self.applied else ()
         return tuple(PortCounters(interface=port.interface, classes=()) for port in ports)
+
+    @property
+    def draining(self) -> bool:
+        """Whether anything is on its way."""
+        return False
 
     @property
     def misfits(self) -> dict[str, str]:
