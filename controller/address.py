@@ -1,6 +1,8 @@
 """The addresses that the controller listens on, from text to sockets."""
 
+import asyncio
 import socket
+from collections.abc import Awaitable, Callable
 
 from beamer.errors import InputError, PlatformError
 from beamer.ports import HTTP_PORT
@@ -20,12 +22,23 @@ def listen(address: str) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family)
-    except UnicodeError as error:
-        raise PlatformError(
-            f"cannot listen on {address} (no host has such a name)", "give another address with --http"
-        ) from error
-    except OSError as error:
-        raise PlatformError(f"cannot listen on {address} ({error.strerror})", "give another address with --http") from error
+    except (OSError, UnicodeError) as error:
+        raise _unavailable("", address, "--http", error) from error
     # Accepted connections inherit it; without it, head and body of an answer wait for a delayed acknowledgement in between.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
+
+
+async def serve_switches(
+    host: str, port: int, connected: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+) -> asyncio.Server:
+    """Listen for switches. connected: called with each connection. Raises `PlatformError` if the address cannot be had."""
+    try:
+        return await asyncio.start_server(connected, host, port)
+    except (OSError, UnicodeError) as error:
+        raise _unavailable(" for switches", f"{host}:{port}", "--openflow", error) from error
+
+
+def _unavailable(whom: str, address: str, option: str, error: OSError | UnicodeError) -> PlatformError:
+    reason = error.strerror if isinstance(error, OSError) else "no host has such a name"
+    return PlatformError(f"cannot listen{whom} on {address} ({reason})", f"give another address with {option}")

@@ -2,8 +2,10 @@
 
 import socket
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
+from pydantic import ValidationError
 from pyroute2.iproute import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
@@ -13,13 +15,14 @@ from beamer.network.protocol import MAX_ADDRESSES, MAX_INTERFACES, Interface
 _ETHERNET, _LOOPBACK = 1, 8  # ARPHRD_ETHER of linux/if_arp.h, IFF_LOOPBACK of linux/if.h
 _TEMPORARY = 0x01  # IFA_F_TEMPORARY of linux/if_addr.h
 _MAC_CHARACTERS = 17
+_MOST_ADDRESSES = 4096  # of a machine: so many take 200 kB of a hello, of which a controller takes 1 MiB
 _LINK_SCOPE = 253  # RT_SCOPE_LINK of linux/rtnetlink.h: an address that no other network reaches
 
 
 def interfaces() -> tuple[Interface, ...]:
-    """Return the Ethernet interfaces of this network namespace, those with addresses first, at most `MAX_INTERFACES`.
+    """Return the Ethernet interfaces of this network namespace, those with addresses first, as many as a hello takes.
 
-    Raises `PlatformError` where the kernel does not tell.
+    Raises `PlatformError` where the kernel does not tell, or tells of one that cannot be.
     """
     try:
         with IPRoute() as kernel:
@@ -30,8 +33,23 @@ def interfaces() -> tuple[Interface, ...]:
     for message in addresses:
         if message["scope"] < _LINK_SCOPE and not _is_temporary(message):
             of[message["index"]].append(message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
-    found = [_interface(link, of[link["index"]]) for link in links if _is_ethernet(link)]
-    return tuple(sorted(found, key=lambda one: not one.addresses)[:MAX_INTERFACES])
+    try:
+        found = [_interface(link, of[link["index"]]) for link in links if _is_ethernet(link)]
+    except ValidationError as error:
+        (first, *_) = error.errors(include_url=False)
+        what = f"the kernel lists an interface whose {first['loc'][0]} is {first['input']!r}"
+        raise PlatformError(what, "remove the interface, or run the agent in a network namespace without it") from error
+    return sendable(found)
+
+
+def sendable(found: Iterable[Interface]) -> tuple[Interface, ...]:
+    """Return as many interfaces, and addresses of them, as a hello takes: those with addresses first."""
+    left = _MOST_ADDRESSES
+    taken = []
+    for one in sorted(found, key=lambda one: not one.addresses)[:MAX_INTERFACES]:
+        taken.append(one.model_copy(update={"addresses": one.addresses[:left]}))
+        left -= len(taken[-1].addresses)
+    return tuple(taken)
 
 
 def _is_temporary(message: Any) -> bool:

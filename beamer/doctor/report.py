@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from beamer.doctor.findings import CheckVerdict, Finding
+from beamer.terminal_text import one_line
 
 _WIDTH = max(map(len, CheckVerdict))
 _FAULTY, _NOTHING_EXAMINED = 1, 2
@@ -35,9 +36,9 @@ def document(role: str, found: Found) -> dict[str, object]:
 def lines(found: Found) -> Iterator[str]:
     """Yield a line for each finding, its fix beneath."""
     for name, one in found:
-        yield f"{one.verdict:{_WIDTH}}  {name}: {_shown(one.found)}"
+        yield f"{one.verdict:{_WIDTH}}  {name}: {one_line(one.found)}"
         if one.fix:
-            yield f"{'':{_WIDTH}}  fix: {_shown(one.fix)}"
+            yield f"{'':{_WIDTH}}  fix: {one_line(one.fix)}"
 
 
 def exit_code(found: Found) -> int:
@@ -46,11 +47,3 @@ def exit_code(found: Found) -> int:
     if CheckVerdict.FAULT in verdicts:
         return _FAULTY
     return 0 if verdicts - {CheckVerdict.NOT_CHECKED} else _NOTHING_EXAMINED
-
-
-def _shown(text: str) -> str:
-    """Return a text, parts of which others have chosen, as one line that steers no terminal.
-
-    `beamer.inspect.text` does the same, and needs packages that an agent's machine lacks.
-    """
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

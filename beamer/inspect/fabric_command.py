@@ -54,5 +54,6 @@ def summary(found: Json, switches: int) -> list[str]:
     if found["cut_off"]:
         lines.append(f"no path leads to {', '.join(found['cut_off'])}")
     if not found["mismatches"] and not found["unseen"]:
-        lines.append(f"what {several(switches, 'switch', 'switches')} and their hosts show is as the network's file says")
+        but = " but for the remarks" if found.get("remarks") else ""
+        lines.append(f"what {several(switches, 'switch', 'switches')} and their hosts show is as the network's file says{but}")
     return lines

@@ -15,6 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from beamer.studies.model import TrialStatus
+from beamer.terminal_text import one_line
 
 FILE_COLUMNS = 200  # Where no terminal says how wide it is: lines of a file are cut nowhere near what anybody reads.
 LEAST = 8  # Cells that a column of names keeps.
@@ -38,7 +39,7 @@ def shown(value: object) -> str:
     """Return a text of others as one line that steers no terminal; a dash for None."""
     if value is None:
         return "-"
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(value))
+    return one_line(str(value))
 
 
 def seconds(value: float | None) -> str:

@@ -80,7 +80,7 @@ def mismatches(fabric: Fabric, seen: Observation) -> tuple[Mismatch, ...]:
 
 
 def remarks(fabric: Fabric, seen: Observation) -> tuple[str, ...]:
-    """Return what is odd and may be meant, a sentence each.
+    """Return what is odd and no mismatch, a sentence each.
 
     Links that are much faster than their file says, and rules of other programs.
     """

@@ -3,20 +3,19 @@
 An agent is served as by a controller, but nothing is assigned to it: its queues and marks stay as they are.
 """
 
-import asyncio
 from contextlib import suppress
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
 
 from beamer.errors import InputError
-from beamer.network.protocol import AgentReport, Hello, Interface, Welcome, from_agent
+from beamer.network.protocol import AgentReport, Interface, Welcome, from_agent
 from beamer.studies.model import check_identifier
-from controller.agents.hub import report_limits
+from controller.agents.hello import receive_hello, report_limits
 from controller.event_loop.time_slices import TimeSlices
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
-from controller.peer_session import HELLO_S, PeerSession
+from controller.peer_session import PeerSession
 from controller.websocket import REFUSED
 
 LEAST_VERSION = 2  # of the protocol: before it, agents do not say what interfaces they have
@@ -67,7 +66,9 @@ class AgentFinder:
                 self._connected.add(name)
                 try:
                     await session.welcome(Welcome(limits=report_limits(self._limits)))
-                    await self._hello(name, session)
+                    hello = await receive_hello(name, session)
+                    self.interfaces[name] = hello.interfaces
+                    log.info("agent connected", agent=name, interfaces=len(hello.interfaces))
                     while True:
                         await session.receive()
                 finally:
@@ -75,14 +76,3 @@ class AgentFinder:
             except InputError as error:
                 self._limited.warning("agent refused", name, error.field, agent=name, reason=str(error))
                 await session.close(REFUSED, str(error))
-
-    async def _hello(self, name: str, session: _DiscoverySession) -> None:
-        try:
-            async with asyncio.timeout(HELLO_S):
-                hello = await session.receive()
-        except TimeoutError:
-            raise InputError("hello", None, f"a hello of agent {name!r} within {HELLO_S:g} s") from None
-        if not isinstance(hello, Hello) or hello.agent != name:
-            raise InputError("hello", type(hello).__name__, f"a hello of agent {name!r} as the first message")
-        self.interfaces[name] = hello.interfaces
-        log.info("agent connected", agent=name, interfaces=len(hello.interfaces))

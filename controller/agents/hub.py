@@ -29,7 +29,6 @@ from beamer.network.protocol import (
     Connections,
     Counters,
     Hello,
-    ReportLimits,
     Welcome,
     Workers,
     from_agent,
@@ -37,10 +36,11 @@ from beamer.network.protocol import (
 from beamer.protocol_version import FIRST_VERSION
 from beamer.versioned_messages import encode, is_known
 from controller.admission import check_report, entries_of
+from controller.agents.hello import receive_hello, report_limits
 from controller.event_loop.time_slices import TimeSlices
 from controller.limited_log import LimitedLog
 from controller.limits import Limits
-from controller.peer_session import HELLO_S, Pace, PeerSession
+from controller.peer_session import Pace, PeerSession
 from controller.websocket import AGENT_PING_S, FAILED, REFUSED, UNAVAILABLE, UNCOUNT
 
 # A second agent of a name waits for the first one's end so long: the pings have given up a dead agent by then.
@@ -226,7 +226,7 @@ class AgentHub:
                 if name not in self._names:
                     raise InputError("agent", name, nearest(name, self._names))
                 await session.welcome(Welcome(limits=session.limits))
-                hello = await self._hello(name, session)
+                hello = await receive_hello(name, session)
                 session.takes = hello.limits
                 await self._read(name, session, hello.generation)
             except InputError as error:
@@ -237,16 +237,6 @@ class AgentHub:
         kind = re.split(r"[.\[]", error.field)[0]  # The peer may have chosen the rest of the field's name.
         self._limited.warning("agent refused", known, known and kind, agent=name, reason=str(error))
         await session.close(REFUSED, str(error))
-
-    async def _hello(self, name: str, session: _AgentSession) -> Hello:
-        try:
-            async with asyncio.timeout(HELLO_S):
-                hello = await session.receive()
-        except TimeoutError:
-            raise InputError("hello", None, f"a hello of agent {name!r} within {HELLO_S:g} s") from None
-        if not isinstance(hello, Hello) or hello.agent != name:
-            raise InputError("hello", hello.model_dump(), f"a hello of agent {name!r} as the first message")
-        return hello
 
     async def _read(self, name: str, session: _AgentSession, generation: int) -> None:
         """Read reports, so that a connection that has ended is not waited for, and take them in once it is the only one."""
@@ -338,17 +328,6 @@ class AgentHub:
     def _log_change(self, change: str, name: str, **what: int) -> None:
         if self._changes.take((change, name)):
             log.info(change, agent=name, **what)
-
-
-def report_limits(limits: Limits) -> ReportLimits:
-    """Return what is taken of agents' reports, as an agent is told."""
-    return ReportLimits(
-        message_bytes=limits.message_bytes,
-        connections=limits.agent_connections,
-        leases=limits.agent_leases,
-        ports=limits.agent_ports,
-        classes=limits.agent_classes,
-    )
 
 
 def _counts(left_out: Mapping[str, int]) -> str:

@@ -12,6 +12,7 @@ from beamer.errors import InputError
 from beamer.network.discovery import discovered
 from beamer.output_files import check_outputs
 from beamer.ports import HTTP_PORT
+from beamer.terminal_text import one_line
 from beamer.units import parse_rate
 from controller.address import listen, parse_address
 from controller.commands.fabric import put_out
@@ -64,13 +65,8 @@ def discover(
             sys.exit(128 + signal.SIGTERM)
     found = discovered(search.seen, name, rate_bps)
     for text in found.left_out:
-        print(f"left out: {printable(text)}", file=sys.stderr)
+        print(f"left out: {one_line(text)}", file=sys.stderr)
     put_out(found.fabric, output)
     if not search.complete:
         print(f"ended by --longest {longest:g}, before nothing more was found: the file may lack something", file=sys.stderr)
         sys.exit(1)
-
-
-def printable(text: str) -> str:
-    """Return a text without what a terminal would obey: names in it are others'."""
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -146,7 +146,7 @@ def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str,
 def health_response(runtime: Runtime) -> dict[str, Any]:
     """Return whether the journal takes events, and whether everything that the fabric names is connected and up to date.
 
-    network: in what it differs from its file, and what may be meant; unseen: the switches that show no ports.
+    network: in what it differs from its file, and remarks, which are no differences; unseen: the switches that show no ports.
     """
     installation, journal = runtime.installation, runtime.batches
     return {

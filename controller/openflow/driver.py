@@ -13,6 +13,7 @@ from beamer.log_limit import VariedLogLimit
 from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from beamer.network.observed_fabric import dead_cables, mismatches, remarks
+from controller.address import serve_switches
 from controller.event_loop.time_slices import TimeSlices
 from controller.identity.certificates import require_mutual
 from controller.limited_log import LimitedLog
@@ -44,7 +45,6 @@ MAX_LOGGED = 256  # So many peers of a kind are logged in that time: each furthe
 # A host's edge switch has so many rules for it: of 8 jobs with 128 peers each, for each peer 2 of connections and those of the
 # bands MARKED, PAIR and ACKNOWLEDGE.
 HOST_RULES = 8 * 128 * (2 + 3)
-
 QUEUE_ENTRIES = 1 << 14  # A switch of a thousand ports, with logical ones, has so many queues.
 
 log = structlog.get_logger("beamer-controller")
@@ -137,22 +137,13 @@ class SwitchDriver:
         Raises `PlatformError` if the address is not available.
         """
         if self._server is None:
-            await self._listen()
+            self._server = await serve_switches(*self._listen_on, self._connected)
         if self._lead is not None:
             self._leading.set()
             if self._survey is not None and not self._tasks:
                 loop = asyncio.get_running_loop()
                 self._gather_until = loop.time() + GATHER_S
                 self._tasks = [loop.create_task(self._survey.run()), loop.create_task(self._detours.run())]
-
-    async def _listen(self) -> None:
-        host, port = self._listen_on
-        try:
-            self._server = await asyncio.start_server(self._connected, host, port)
-        except OSError as error:
-            raise PlatformError(
-                f"cannot listen for switches on {host}:{port} ({error.strerror})", "give another address with --openflow"
-            ) from error
 
     async def stop(self) -> None:
         """Stop listening and drop every connection; the switches keep their rules."""
@@ -342,7 +333,15 @@ class SwitchDriver:
         on_event, terms = self._lead
         outdo = partial(self._outdo, name, terms)
         session = SwitchSession(
-            *(name, channel, self._final[name], on_event, terms.term, outdo, self._turns, self._limited, self._survey),
+            name,
+            channel,
+            self._final[name],
+            on_event,
+            terms.term,
+            outdo,
+            self._turns,
+            self._limited,
+            self._survey,
             self._ration,
         )
         self._sessions[name] = session

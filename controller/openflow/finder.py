@@ -21,10 +21,11 @@ import structlog
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
-from beamer.errors import PlatformError, first_of
+from beamer.errors import first_of
 from beamer.log_limit import VariedLogLimit
 from beamer.network.discovery import End, SeenSwitch
 from beamer.network.observed_fabric import PortState
+from controller.address import serve_switches
 from controller.event_loop.time_slices import TimeSlices, batched
 from controller.identity.certificates import require_mutual
 from controller.openflow import wire
@@ -96,13 +97,7 @@ class SwitchFinder:
 
     async def start(self) -> None:
         """Listen. Raises `PlatformError` if the address is not available."""
-        host, port = self._listen_on
-        try:
-            self._server = await asyncio.start_server(self._connected, host, port)
-        except OSError as error:
-            raise PlatformError(
-                f"cannot listen for switches on {host}:{port} ({error.strerror})", "give another address with --openflow"
-            ) from error
+        self._server = await serve_switches(*self._listen_on, self._connected)
 
     async def stop(self) -> None:
         """Take the rules off the switches, stop listening and drop every connection."""

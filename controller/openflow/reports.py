@@ -44,7 +44,7 @@ class NetworkSeen:
     """What switches and hosts show of the network is another than before.
 
     mismatches: from its file. dead: the cables between switches that nothing passes, around which packets are led.
-    switches: those that show their ports. remarks: a sentence for each thing that is odd and may be meant.
+    switches: those that show their ports. remarks: a sentence for each thing that is odd and no mismatch.
     """
 
     mismatches: tuple[Mismatch, ...] = ()

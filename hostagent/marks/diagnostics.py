@@ -1,34 +1,27 @@
 """The kernel's list of this network namespace's TCP sockets (sock_diag(7), inet_diag): ends, mark and bytes sent of each.
 
-Read with fixed layouts, linux/inet_diag.h and linux/tcp.h: a general decoder takes ten times as long, and the list is read with
-every report of counters.
+Read with fixed layouts, linux/inet_diag.h and linux/tcp.h.
 """
 
-import errno
-import os
 import socket
 import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from beamer.errors import PlatformError
 from beamer.network.addresses import is_ipv6
 from beamer.network.connection import FourTuple
 from hostagent.marks.socket_marks import Mark
+from hostagent.netlink_lists import ATTRIBUTE, NetlinkLists, aligned
 
 _SOCK_DIAG, _SOCK_DIAG_BY_FAMILY = 4, 20  # the netlink family, and its request
-_REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
-_ERROR, _DONE = 2, 3
 _ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LISTEN = 1, 4, 5, 8, 10
 _STATES = sum(1 << state for state in (_ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LISTEN))
 # The kernel tells the firewall mark to holders of CAP_NET_ADMIN, unasked.
 _INFO, _TOS, _TCLASS, _FIREWALL_MARK, _CLASS_ID = 2, 5, 6, 15, 17
 # The kernel adds INET_DIAG_CLASS_ID, the priority, if it is asked for INET_DIAG_TCLASS.
 _EXTENSIONS = sum(1 << (attribute - 1) for attribute in (_INFO, _TOS, _TCLASS))
-_HEADER = struct.Struct("=IHHII")  # nlmsghdr
 _QUERY = struct.Struct("=BBBxI48x")  # inet_diag_req_v2
 _SOCKET = struct.Struct("=4x2s2s16s16s28xI")  # inet_diag_msg: ports, addresses, inode
-_ATTRIBUTE = struct.Struct("=HH")  # nlattr
 # Offsets in struct tcp_info: tcpi_snd_mss, tcpi_unacked, tcpi_lost; tcpi_bytes_acked, tcpi_bytes_received.
 _SEGMENT_AT, _UNACKED_AT, _LOST_AT, _ACKED_AT, _RECEIVED_AT = 16, 24, 32, 120, 128
 _COUNT, _BYTES = struct.Struct("=I"), struct.Struct("=Q")
@@ -36,8 +29,6 @@ _SENT_AT = 200  # tcpi_bytes_sent in struct tcp_info; tcpi_bytes_retrans follows
 _SENT = struct.Struct("=QQ")
 _TCP_INFO_BYTES = _SENT_AT + _SENT.size
 _MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 end of an IPv6 socket
-_BUFFER_BYTES = 1 << 18  # the kernel fills at most 32 KiB at once
-_PATIENCE_S = 5.0
 
 
 class TcpSocket(NamedTuple):
@@ -84,43 +75,24 @@ class Diagnostics:
     """A netlink socket to ask; it stays in the network namespace of the thread that made it."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG)
-        self._socket.settimeout(_PATIENCE_S)
-        self._request = 0
+        self._lists = NetlinkLists(_SOCK_DIAG)
 
     def close(self) -> None:
         """Close the socket."""
-        self._socket.close()
+        self._lists.close()
 
     def tcp_sockets(self) -> dict[int, TcpSocket]:
         """Return every connected or listening TCP socket by inode. Raises `PlatformError` where the kernel lists none."""
         found = {}
         for family in (socket.AF_INET, socket.AF_INET6):
+            query = _QUERY.pack(family, socket.IPPROTO_TCP, _EXTENSIONS, _STATES)
             try:
-                for listed in self._dump(family):
+                for entry in self._lists.ask(_SOCK_DIAG_BY_FAMILY, query):
+                    listed = _parse(*entry, family)
                     found[listed.inode] = listed
             except OSError as error:
                 raise PlatformError(f"the kernel lists no TCP sockets ({error})", "load inet_diag and tcp_diag") from error
         return found
-
-    def _dump(self, family: int) -> Iterator[TcpSocket]:
-        self._request += 1
-        query = _QUERY.pack(family, socket.IPPROTO_TCP, _EXTENSIONS, _STATES)
-        header = _HEADER.pack(_HEADER.size + len(query), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, self._request, 0)
-        self._socket.send(header + query)
-        while True:
-            data = self._socket.recv(_BUFFER_BYTES)
-            at = 0
-            while at < len(data):
-                length, kind, _, request, _ = _HEADER.unpack_from(data, at)
-                if request == self._request:  # Answers to a request that was broken off are skipped.
-                    if kind == _DONE:
-                        return
-                    if kind == _ERROR:
-                        (code,) = struct.unpack_from("=i", data, at + _HEADER.size)
-                        raise OSError(-code or errno.EIO, os.strerror(-code or errno.EIO))
-                    yield _parse(data, at + _HEADER.size, at + length, family)
-                at += length + 3 & ~3
 
 
 def _parse(data: bytes, at: int, end: int, family: int) -> TcpSocket:
@@ -130,8 +102,8 @@ def _parse(data: bytes, at: int, end: int, family: int) -> TcpSocket:
     priority = tos = sent = firewall_mark = 0
     tos_kind = _TCLASS if is_ipv6(ends[0]) else _TOS  # An IPv6 socket with IPv4 ends sends by its IPv4 option.
     while at < end:
-        length, kind = _ATTRIBUTE.unpack_from(data, at)
-        value = at + _ATTRIBUTE.size
+        length, kind = ATTRIBUTE.unpack_from(data, at)
+        value = at + ATTRIBUTE.size
         if kind == _CLASS_ID:
             (priority,) = struct.unpack_from("=I", data, value)
         elif kind == _FIREWALL_MARK:
@@ -140,7 +112,7 @@ def _parse(data: bytes, at: int, end: int, family: int) -> TcpSocket:
             tos = data[value]
         elif kind == _INFO:
             sent = _bytes_sent(data[value : at + length])
-        at += length + 3 & ~3
+        at += aligned(length)
     return TcpSocket(inode, ends, Mark(priority, tos >> 2), sent, firewall_mark)
 
 

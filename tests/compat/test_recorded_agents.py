@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 from beamer.network.fabric import Fabric
 from beamer.network.protocol import Welcome
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION, parse_header
-from controller.agents.hub import report_limits
+from controller.agents.hello import report_limits
 from controller.limits import Limits
 from hostagent.desired import desired_state, parse_message
 from tests.support import plain_http

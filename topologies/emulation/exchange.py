@@ -43,8 +43,8 @@ class RunMeasurements:
     """Everything read at the end of a run; times are Unix times, `started_s` that of the scenario's start.
 
     host_queues: empty under a mode that caps senders, as the counters of capped classes are gone with these. events: how many
-    called for a decision while the scenario ran. phases_ms: quantiles of all events' times by phase, as
-    /v1/latencies has them.
+    called for a decision while the scenario ran. phases_ms: quantiles of all events' times by phase, as /v1/latencies
+    has them.
     """
 
     started_s: float

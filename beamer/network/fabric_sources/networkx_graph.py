@@ -30,10 +30,7 @@ _OF_NODES = [column for column in NODE_COLUMNS if column != "name"]
 _OF_EDGES = [column for column in CABLE_COLUMNS if column != "b_node"]
 _OF_GRAPHS = ("name", "rate", "planes", "mtu")
 _GRAPHML = "{http://graphml.graphdrawing.org/xmlns}"  # As XML's parser writes the namespace of its elements.
-_OF_GRAPHML = (
-    "node_default",
-    "edge_default",
-)  # NetworkX keeps a file's defaults there, which nodes and edges have got already.
+_OF_GRAPHML = ("node_default", "edge_default")  # A file's defaults, which NetworkX has given to nodes and edges already.
 
 
 def from_networkx(

@@ -34,8 +34,7 @@ def switch_config(vendor: str, profile: str, ports: str | None = None) -> str:
     """Return the configuration by which a maker's switch keeps the order of a profile.
 
     ports: as the switch names them, the maker's example by default. Raises `InputError` for a maker or a profile that is not
-    known, for no ports, and for ports where the configuration names
-    none.
+    known, for no ports, and for ports where the configuration names none.
     """
     if vendor not in SWITCH_VENDORS:
         raise InputError("--vendor", vendor, nearest(vendor, SWITCH_VENDORS))

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from beamer.network.protocol import Counters, Hello, Interface, Message, Welcome
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION
-from controller.agents import finder as module
+from controller.agents import hello as module
 from controller.agents.finder import AgentFinder
 from controller.http.authorization import Authorization
 from controller.http.discovery import discovery_app

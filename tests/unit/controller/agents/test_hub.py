@@ -28,6 +28,7 @@ from beamer.network.protocol import (
     Workers,
 )
 from beamer.protocol_version import HEADER, PROTOCOL_VERSION
+from controller.agents import hello as hello_module
 from controller.agents import hub as hub_module
 from controller.agents.hub import SUCCESSION_S, AgentHub
 from controller.limits import Limits
@@ -95,7 +96,7 @@ def scene(
         async with serving(hub, ping_s) as connect_as:
             await play(hub, listener, connect_as)
 
-    with patch.multiple(hub_module, SUCCESSION_S=succession_s, HELLO_S=hello_s):
+    with patch.object(hub_module, "SUCCESSION_S", succession_s), patch.object(hello_module, "HELLO_S", hello_s):
         asyncio.run(run())
 
 

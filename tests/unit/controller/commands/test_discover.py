@@ -51,3 +51,9 @@ def test_no_network_is_no_file(refused: Refused, tmp_path: Path) -> None:
     own = ("--http", "127.0.0.1:0", "--openflow", "127.0.0.1:0")
     assert "switches: got 0, expected a switch that has this address" in refused("--quiet", "0.1", "--output", str(path), *own)
     assert not path.exists()
+
+
+def test_an_address_that_cannot_be_had_is_told(refused: Refused) -> None:
+    said = refused("--insecure", "--http", "127.0.0.1:0", "--openflow", "a..b:1")
+    assert "cannot listen for switches on a..b:1 (no host has such a name)" in said
+    assert "give another address with --openflow" in said

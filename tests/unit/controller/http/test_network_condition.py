@@ -110,6 +110,9 @@ def test_fabric_check_and_status_name_what_differs(controller: Served) -> None:
     done = asked(controller, "fabric", "check")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "what 4 switches and their hosts show is as the network's file says\n"
+    see(controller, NetworkSeen(switches=ALL, remarks=(ODD,)))
+    but = "what 4 switches and their hosts show is as the network's file says but for the remarks"
+    assert asked(controller, "fabric", "check").stdout == f"remark: {ODD}\n{but}\n"
     see(controller, WRONG)
     done = asked(controller, "fabric", "check")
     told = f"{TEXT}\nremark: {ODD}\ndead, and not used where there is another path: l1-s1\n"

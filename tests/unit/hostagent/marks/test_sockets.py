@@ -19,6 +19,7 @@ from hostagent.marks.diagnostics import SendProgress
 from hostagent.marks.holding import HoldRule, hold, is_held
 from hostagent.marks.socket_marks import UNMARKED, Mark, mark, mark_of
 from hostagent.marks.sockets import SocketTable
+from hostagent.netlink_lists import NetlinkLists
 from hostagent.queues.tree import class_id
 from hostagent.workers.members import WorkerProcesses
 from hostagent.workers.procfs import Procfs
@@ -101,7 +102,7 @@ def test_a_refusal_of_the_kernels_is_a_platform_error(table: SocketTable, monkey
     def refuse(*_: object) -> None:
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(table._diagnostics, "_dump", refuse)
+    monkeypatch.setattr(NetlinkLists, "ask", refuse)
     with pytest.raises(PlatformError, match="inet_diag"):
         assign(table)
 
