@@ -35,6 +35,15 @@ class FixedTerm:
         raise PlatformError("there is no journal that says who leads", "give one")
 
 
+def foreign_rule(priority: int, table: int = 0, cookie: int = 7) -> tuple[RuleKey, "FlowEntry"]:
+    """Return an entry of another program for `FakeSwitch.entries`."""
+    datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
+    rule = parser.OFPFlowMod(
+        datapath, cookie=cookie, table_id=table, priority=priority, match=parser.OFPMatch(), instructions=[]
+    )
+    return (table, priority, (("foreign", cookie),)), FlowEntry(rule)
+
+
 def leading_driver(
     fabric: Fabric,
     on_event: Callable[[SwitchEvent], None],

@@ -4,16 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from os_ken.ofproto import ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
-from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.event_loop.time_slices import at_once
 from controller.openflow import rule_watch
 from controller.openflow.held_rules import MENDS, Deviation, HeldRules
 from controller.openflow.rule_watch import COUNT_S, COUNTING_S, MAX_COUNT_S, RULE_S, SHARE, UNHEARD_S, WatchRation
 from controller.openflow.rules import IPV4, Rule, RuleKey, Table
-from tests.support.openflow_switch import FakeSwitch, FlowEntry, desired_rules
+from tests.support.openflow_switch import FakeSwitch, desired_rules, foreign_rule
 from tests.unit.controller.openflow.test_driver import FABRIC, Bench, _in_a_hurry, bench, job
 
 __all__ = ("_in_a_hurry",)
@@ -27,14 +25,6 @@ NEVER = 1e6  # Regular readings take so much of a rule's time that none is due.
 def _counting_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_watch, "COUNT_S", COUNT_S / 100)
     monkeypatch.setattr(rule_watch, "UNHEARD_S", UNHEARD_S / 100)
-
-
-def foreign(priority: int, table: int = 0, cookie: int = 7) -> tuple[RuleKey, FlowEntry]:
-    datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
-    rule = parser.OFPFlowMod(
-        datapath, cookie=cookie, table_id=table, priority=priority, match=parser.OFPMatch(), instructions=[]
-    )
-    return (table, priority, (("foreign", cookie),)), FlowEntry(rule)
 
 
 def play(scenario: Callable[[Bench, FakeSwitch], Awaitable[None]], switch: FakeSwitch | None = None) -> None:
@@ -102,7 +92,7 @@ def test_another_programs_rule_in_place_of_one_that_announces_its_removal_is_rep
     async def scenario(b: Bench, switch: FakeSwitch) -> None:
         key = pair_key(switch)
         wanted = switch.entries[key].message.cookie
-        switch.entries[key] = foreign(key[1], key[0])[1]
+        switch.entries[key] = foreign_rule(key[1], key[0])[1]
         await b.until(lambda: switch.entries[key].message.cookie == wanted)
 
     play(scenario)
@@ -145,7 +135,7 @@ def test_a_switch_that_does_not_count_is_read(capsys: pytest.CaptureFixture[str]
 
 
 def test_rules_of_other_programs_are_left_and_those_before_beamers_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    odd = dict([foreign(50_000), foreign(10, table=9), foreign(10, table=Table.ROUTE)])
+    odd = dict([foreign_rule(50_000), foreign_rule(10, table=9), foreign_rule(10, table=Table.ROUTE)])
 
     async def scenario(b: Bench, switch: FakeSwitch) -> None:
         switch.entries |= odd
@@ -170,7 +160,7 @@ def test_very_many_rules_of_other_programs_are_counted_and_not_read(
     monkeypatch.setattr(rule_watch, "MAX_FOREIGN", 3)
 
     async def scenario(b: Bench, switch: FakeSwitch) -> None:
-        switch.entries |= dict(foreign(50_000, cookie=cookie) for cookie in range(4))
+        switch.entries |= dict(foreign_rule(50_000, cookie=cookie) for cookie in range(4))
         assert NAMED not in await said(capsys, "now=4")
 
     play(scenario)

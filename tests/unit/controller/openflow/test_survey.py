@@ -489,9 +489,11 @@ def test_a_port_without_queues_is_named_until_it_has_some() -> None:
         await site.join()
         await site.rounds()
         site.links["l1"].queued = (1, 2)
+        known = site.wires.changes
         await site.survey._read_all_queues()
         assert site.texts() == [NO_QUEUES]
         changes = site.wires.changes
+        assert changes > known, "it is reported"
         await site.survey._read_all_queues()
         assert (site.texts(), site.wires.changes) == ([NO_QUEUES], changes)
         site.survey.left("l1")

@@ -12,12 +12,13 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 from beamer.testing.fabrics import two_spines
 from controller.event_loop.time_slices import TimeSlices
 from controller.openflow import driver as module
+from controller.openflow import rule_watch
 from controller.openflow.channel import Channel, ChannelError
 from controller.openflow.reports import NetworkSeen, SwitchEvent, SwitchInstalled
 from controller.openflow.rules import routes
 from controller.openflow.wire import barrier
 from tests.support.openflow_samples import IN_PORT, match, packet_in, port
-from tests.support.openflow_switch import FakeSwitch, leading_driver
+from tests.support.openflow_switch import FakeSwitch, foreign_rule, leading_driver
 
 FABRIC = two_spines(1)
 PORTS = {"l1": (1, 2, 3), "l2": (1, 2, 3), "s1": (1, 2), "s2": (1, 2)}
@@ -87,6 +88,23 @@ def test_loss_of_light_is_reported_and_packets_are_led_elsewhere() -> None:
             assert made.seen.mismatches[0].text == "l1 port 1 has no link; the file connects it to s1"
             assert made.seen.dead == {("l1", "s1")}
             await made.until(lambda: all(made.routed(name, (("l1", "s1"),)) for name in FABRIC.switch))
+
+    asyncio.run(scenario())
+
+
+def test_rules_of_other_programs_are_remarked_on_until_they_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_watch, "COUNT_S", rule_watch.COUNT_S / 100)
+
+    async def scenario() -> None:
+        async with site() as made:
+            key, entry = foreign_rule(50_000)
+            made.switches["l1"].entries[key] = entry
+            await made.until(lambda: made.seen.remarks)
+            assert made.seen.remarks == (
+                "l1 has rules of other programs that come before Beamer's, 1 in all: table 0 priority 50000 cookie 0x7",
+            )
+            del made.switches["l1"].entries[key]
+            await made.until(lambda: not made.seen.remarks)
 
     asyncio.run(scenario())
 
