@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from beamer.sim.traces import Coflow, Trace, read
-from tests.compat.coflowsim import EPOCH_MS, MIB, POLICIES, STEP_MS, completion_times_ms, java_random
+from tests.compat.coflowsim import EPOCH_MS, KEYS, MIB, POLICIES, STEP_MS, completion_times_ms, java_random
 from tests.support.inputs import FACEBOOK_TRACE, given
+from tests.support.tiers import few
 
 Flow = tuple[int, int, float]  # source, destination, MB
 
@@ -22,7 +23,7 @@ def steps(policy: str, *coflows: Coflow) -> list[float]:
     return list(completion_times_ms(Trace(5, coflows), policy) / STEP_MS)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", few(POLICIES, KEYS))
 def test_a_reducers_sizes_are_rounded_up_to_whole_mib_and_its_flows_to_one(policy: str) -> None:
     assert steps(policy, coflow("a", (0, 0, 2.25))) == [3]
     assert steps(policy, coflow("a", (0, 0, 1.25), (1, 0, 1.25))) == [3]

@@ -42,6 +42,7 @@ def leased(cluster: Cluster, key: str) -> list[int]:
     return [worker["rank"] for worker in workers if worker["process"] and worker["process"]["leased"]]
 
 
+@pytest.mark.long
 def test_a_killed_rank_ends_its_attempt_and_no_other(cluster: Cluster) -> None:
     cluster.start(*SHORT_GRACE)
     cluster.declare("s/killed", "h1", "h2", "h2")
@@ -166,6 +167,7 @@ for _ in range(10_000):
 """
 
 
+@pytest.mark.long
 def test_a_process_that_has_a_dead_trainers_id_is_not_marked(cluster: Cluster) -> None:
     cluster.start(*SHORT_GRACE)
     trial = cluster.trial("s/t", leased=False)

@@ -44,7 +44,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "sim": ["beamer.sim", "beamer.network", "beamer.workloads", "beamer.report", "beamer.bounds"],
     "testing": ["beamer.testing"],
 }
-ALWAYS = {None, "emulation", "gpu"}  # nothing else, controller and agents and their emulation, the smallest with both levels
+ALWAYS = {None, "gpu"}  # nothing else, and the smallest with both levels
 LARGE = {"ray": "ray"}  # the module that an extra brings, by extra
 OF_OTHERS = ("optuna_", "ray_tune_")  # how the names of examples begin that need another extra than `gpu`
 ELSEWHERE = {"digits"}  # PyTorch once more takes minutes: tests/emulation/test_digits.py trains with what is installed here

@@ -101,6 +101,7 @@ async def _hello_of_a_follower(directory: Path, journal: str) -> bytes:
             writer.close()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_switches_connect_to_a_follower_as_well(tmp_path: Path) -> None:
     if reason := missing():

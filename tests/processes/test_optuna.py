@@ -225,6 +225,7 @@ def test_a_killed_process_loses_its_trial_and_another_one_retries_it(beamer: Ser
     )
 
 
+@pytest.mark.long
 def test_a_search_that_was_left_goes_on(beamer: Served, start: Start, tmp_path: Path) -> None:
     options = {"storage": f"sqlite:///{tmp_path}/study.db", "study": "again", "pruner": "early median", "trials": 2}
     study = optuna.create_study(study_name="again", storage=options["storage"])

@@ -14,8 +14,11 @@ from beamer.schedule.engine_settings import ENGINES
 from beamer.testing.engine_harness import RegisteredHarness
 from beamer.testing.engines import ENGINE_CHECKS, EngineCheck
 from tests.support.example_packages import install
+from tests.support.tiers import long
 
 EXAMPLE = "one-process"
+OFTEN = {"runs_a_job_to_its_end", "suspends_and_resumes", "resizes", "stops_for_good", "hands_jobs_over", "refuses_placements"}
+CHECKS = [check if check.__name__ in OFTEN else long(check)[0] for check in ENGINE_CHECKS]
 OTHERS = [*(name for name in ENGINES if name != "local"), EXAMPLE]
 
 
@@ -31,7 +34,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_conforms(check: EngineCheck, name: str, tmp_path: Path) -> None:
     harness = RegisteredHarness(name, tmp_path)
     try:

@@ -263,7 +263,7 @@ def test_a_command_killed_in_the_middle_goes_on(command: ScheduleCommand) -> Non
     assert generations == list(range(1, len(generations) + 1))
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, *long(signal.SIGINT)])
+@pytest.mark.parametrize("sign", long(signal.SIGTERM, signal.SIGINT))
 def test_an_interrupted_command_saves_its_jobs_and_goes_on_later(command: ScheduleCommand, sign: signal.Signals) -> None:
     command.search(80)
     command.hold(40)

@@ -139,6 +139,7 @@ def test_a_search_that_reads_nothing_stops_before_it_judges(command: ScheduleCom
     assert command.run("fifo").returncode == 1
 
 
+@pytest.mark.long
 def test_a_rung_at_whose_end_no_loss_was_read_judges_nobody(command: ScheduleCommand) -> None:
     flawed(command, "last1", "last2", "last3", rungs=RUNGS)
     done = command.run("fifo")
@@ -148,6 +149,7 @@ def test_a_rung_at_whose_end_no_loss_was_read_judges_nobody(command: ScheduleCom
     assert command.jobs() == []
 
 
+@pytest.mark.long
 def test_a_search_without_rungs_that_reads_nothing_has_no_best(command: ScheduleCommand) -> None:
     flawed(command, "text1", "text2")
     done = command.run("fifo")

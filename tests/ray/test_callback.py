@@ -172,7 +172,8 @@ def test_hyperband(cluster: LocalRayCluster, controller: Served, tmp_path: Path)
     assert "paused" in {attempt["reason"] for trial in study["trials"] for attempt in trial["attempts"]}
 
 
-@pytest.mark.parametrize("reuse", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("reuse", [True, False])
 def test_population_based_training(cluster: LocalRayCluster, controller: Served, tmp_path: Path, reuse: bool) -> None:
     stop = {"training_iteration": 12}
     for number in range(TRIES):

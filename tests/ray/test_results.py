@@ -23,7 +23,6 @@ from beamer.studies.events import StageSealed, TrialEnded
 from beamer.studies.model import Rung, TrialStatus
 from eval.ray_cluster import LocalRayCluster
 from tests.ray.test_scheduler import events, journal_of
-from tests.support.tiers import long
 
 # Tune does not close its trials' result files when a search ends before they do.
 pytestmark = [pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"), pytest.mark.timeout(300)]
@@ -136,7 +135,8 @@ def test_the_best_accuracy_wins_where_the_tuner_says_max(cluster: LocalRayCluste
     assert best.config["quality"] == 0.9
 
 
-@pytest.mark.parametrize("trainable", [OfKind, *long(of_kind)], ids=["class", "function"])
+@pytest.mark.long
+@pytest.mark.parametrize("trainable", [OfKind, of_kind], ids=["class", "function"])
 def test_a_trial_whose_loss_is_no_number_fails_alone(cluster: LocalRayCluster, tmp_path: Path, trainable: Any) -> None:
     scheduler = BeamerScheduler("fifo", journal=journal_of(tmp_path))
     found = by_kind(run(tmp_path, scheduler, ["missing", "none", "text", "nan", "numpy", "ok"], trainable))

@@ -89,11 +89,11 @@ def suspensions(folder: Path) -> dict[str, int]:
 def test_no_step_is_lost_or_done_twice_however_often_trials_move(cluster: LocalRayCluster, tmp_path: Path) -> None:
     request = Request(6, max_gpus=3, batch_size=8)
     scheduler = BeamerScheduler(Restless(), request, batch_size="batch_size", journal=journal_of(tmp_path))
-    results = run(tmp_path, scheduler, RATES[3:], pause_s=0.05)
+    results = run(tmp_path, scheduler, RATES[4:], pause_s=0.05)
     assert not results.errors
     done = steps(tmp_path)
     assert sorted([line.loss for line in lines] for lines in done.values()) == sorted(
-        undisturbed(rate, 6) for rate in RATES[3:]
+        undisturbed(rate, 6) for rate in RATES[4:]
     )
     assert all([(line.step, line.gpus) for line in lines] == [(i + 1, 1 + i // 2) for i in range(6)] for lines in done.values())
     lines = [line for lines in done.values() for line in lines]

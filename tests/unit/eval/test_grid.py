@@ -50,6 +50,7 @@ def test_a_run_has_a_key_of_its_arguments_or_of_what_is_named_in_their_place() -
     assert GridRun(len, (mode, 3), "code", (mode.mode,)).task("label").key == digest(mode.mode, "code") != plain.key
 
 
+@pytest.mark.long
 @each_experiment
 def test_every_run_of_an_experiment_has_a_label_of_its_own(experiment: GridExperiment[Any, Any, Any]) -> None:
     config = experiment.read_config(seeds=2)

@@ -157,7 +157,7 @@ _STARTED: list[Event] = [
 @example(started=[], drawn=[Planned(0, "beamer", number, {}, 1, {}) for number in (1, 2)], cut=1)
 @example(started=_STARTED, drawn=[WorkerAttached(0, "a/x", 1, Process(3)), AttemptStarted(0, "a/x", "1", WORKERS[:1])], cut=1)
 @given(started=st.sampled_from(([], _STARTED)), drawn=st.lists(_events, max_size=25), cut=st.floats(0, 1))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 def test_its_journal_rebuilds_it_and_may_be_cut_anywhere(
     tmp_path_factory: pytest.TempPathFactory, started: list[Event], drawn: list[Event], cut: float
 ) -> None:

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from beamer.errors import InputError
-from beamer.network.collectives import COLLECTIVES
+from beamer.network.collectives import COLLECTIVES, PARAMETER_SERVER
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.sim import Assumptions, simulate
@@ -31,6 +31,7 @@ from beamer.workloads.searches import (
     SuccessiveHalving,
     search,
 )
+from tests.support.tiers import few
 from topologies import leaf_spine
 
 LEAF_SPINE = {"shape": "leaf-spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 4, "rate": "10gbit"}
@@ -200,7 +201,7 @@ def test_the_layers_of_dlrm_add_up() -> None:
 
 @pytest.mark.parametrize("kind", SMALL)
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("collective", few(COLLECTIVES, {"ring", PARAMETER_SERVER}))
 def test_every_combination_is_a_scenario(kind: str, placement: str, collective: str) -> None:
     topologies: list[dict[str, Any]] = [LEAF_SPINE, {"shape": "single", "hosts": 6}, {"shape": "dumbbell", "hosts_per_side": 4}]
     for topology, (arrivals, ratio) in product(topologies, ((None, None), (60.0, 0.5))):

@@ -50,6 +50,7 @@ def test_a_measure_that_no_cell_has_has_no_table(config: AsynchronousConfig) -> 
     assert set(AsynchronousStudy(config, {"cell": runs}).tables()) == {"first", "best", "end", "losses"}
 
 
+@pytest.mark.long
 def test_known_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     content = yaml.safe_load(ASYNCHRONOUS.config_file.read_text())
     content["base"] |= {"trials": 6, "slots": 2, "hosts": 8, "settings": {"eta": 2, "iterations": 1, "halvings": 1}}

@@ -24,7 +24,7 @@ from eval.gpu.report import by_metric, ratio, tally, verdicts, verdicts_of
 from eval.gpu.searches import KINDS, SYNTHETIC, SearchSpace, draw
 from eval.gpu.study import GpuStudyConfig, read, run_one
 from eval.statistics import Interval, Ratio
-from tests.support.tiers import few
+from tests.support.tiers import few, long
 
 HERE = Inputs()
 
@@ -102,7 +102,7 @@ def test_a_search_is_drawn_from_its_seed(config: GpuStudyConfig) -> None:
     assert {configuration.kind for configuration in flat} == {"good", "flat"}
 
 
-@pytest.mark.parametrize("policy", [{"policy": "hermes", "parameters": {"hysteresis": 0.0}}, {"policy": "round-robin"}])
+@pytest.mark.parametrize("policy", [{"policy": "hermes", "parameters": {"hysteresis": 0.0}}, *long({"policy": "round-robin"})])
 def test_the_closed_form_is_met(config: GpuStudyConfig, policy: dict[str, Any]) -> None:
     form = config.claims["hermes"]["closed_form"]
     claim = small(config, "hermes", {"closed_form": {**form, "jobs": 20, "gpus": 2, "iterations": 60}})

@@ -191,6 +191,7 @@ def start(checkout: Path, tmp_path: Path, python: Path = HERE, config: str = CON
     return json.loads((tmp_path / "peers.json").read_text())["pollux"]  # type: ignore[no-any-return]
 
 
+@pytest.mark.long
 def test_the_policies_of_both_run_and_a_second_start_reuses_them(
     checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_table_has_a_column_per_cell_and_one_of_all(config: TrialsConfig) -> N
         assert set(tails.columns[-1].cells) == {"1.00 [1.00, 1.00]"}
 
 
+@pytest.mark.long
 def test_known_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     content = yaml.safe_load(TRIALS.config_file.read_text())
     few = {"variants": ["rank^1, slack^0.2"], "cells": ["2 alike, ratio 0", "2 alike, ratio 1"]}
