@@ -16,7 +16,7 @@ from topologies.emulation.socket_tables import CHILD_TABLES, TABLE_ENTRIES
 
 _Result = TypeVar("_Result")
 _CLONE_NEWNET = 0x40000000
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60  # a machine may be overloaded
 _OWNED = re.compile(r"beamer-t(\d+)-")
 
 
