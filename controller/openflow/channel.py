@@ -18,7 +18,18 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.event_loop.time_slices import TimeSlices
 from controller.openflow import wire
-from controller.openflow.frames import HEADER, FrameError, FrameHeader, PacketIn, hello_versions, packet_in, part_kind, readable
+from controller.openflow.frames import (
+    HEADER,
+    FrameError,
+    FrameHeader,
+    PacketIn,
+    RuleChanges,
+    hello_versions,
+    packet_in,
+    part_kind,
+    readable,
+    rule_changes,
+)
 
 HANDSHAKE_S = 10.0
 ECHO_S = 3.0  # An echo request is sent after so much silence.
@@ -84,6 +95,7 @@ ANSWERS: Mapping[type, type] = {
     parser.OFPMeterConfigStatsRequest: parser.OFPMeterConfigStatsReply,
     parser.OFPPortDescStatsRequest: parser.OFPPortDescStatsReply,
     parser.OFPQueueStatsRequest: parser.OFPQueueStatsReply,
+    parser.ONFFlowMonitorStatsRequest: RuleChanges,
 }
 """The requests that are made, each with what answers it."""
 UNASKED = PacketIn, parser.OFPPortStatus, parser.OFPFlowRemoved
@@ -303,8 +315,11 @@ class Channel:
             head = FrameHeader.of(checked)
             if head.kind == ofp.OFPT_PACKET_IN:
                 return packet_in(checked)
-            if part_kind(checked) == ofp.OFPMP_FLOW:
+            part = part_kind(checked)
+            if part == ofp.OFPMP_FLOW:
                 return self._reader_of(head.xid).read(head.xid, checked)
+            if part == ofp.OFPMP_EXPERIMENTER:
+                return rule_changes(checked)
             return parser.msg_parser(self.datapath, head.version, head.kind, head.length, head.xid, checked)
         except FrameError as error:
             raise MalformedError(f"malformed: {error}") from error

@@ -15,6 +15,7 @@ dropped unparsed. A hello is read here alone, as os-ken does not step over an el
                          meter configurations of bands
                          descriptions of ports
                          counts of queues
+                         what has changed in the tables (EXT-187): which kind of change, and why a rule went, read here alone
 """
 
 import struct
@@ -22,6 +23,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from os_ken.ofproto import ofproto_v1_3 as ofp
+from os_ken.ofproto.ofproto_common import ONF_EXPERIMENTER_ID
 
 from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX
 
@@ -31,6 +33,8 @@ UNKNOWN_VENDOR = 0  # os-ken parses no extension of this vendor: it keeps such a
 _KIND_LENGTH = struct.Struct("!HH")
 _LENGTH = struct.Struct("!H")
 _WORD = struct.Struct("!I")
+_TWO_WORDS = struct.Struct("!II")
+_CHANGE_HEAD = struct.Struct("!HHH")  # length, kind of change, reason
 _COOKIE = struct.Struct("!Q")
 _PACKETS_BYTES = struct.Struct("!QQ")
 _ALIGNED = 8
@@ -45,6 +49,10 @@ _PACKET_IN_COOKIE = HEADER + 8
 _AGGREGATE = ofp.OFP_AGGREGATE_STATS_REPLY_SIZE
 _PORT = ofp.OFP_PORT_SIZE
 _QUEUE_STATS = ofp.OFP_QUEUE_STATS_SIZE
+_EXPERIMENTER = _MULTIPART + 8  # So many bytes precede what an experimenter's part holds.
+_CHANGE = ofp.ONF_FLOW_UPDATE_HEADER_SIZE
+_WHOLE_CHANGE = _CHANGE + ofp.ONF_FLOW_UPDATE_FULL_SIZE
+_TIMED_OUT = (ofp.OFPRR_IDLE_TIMEOUT, ofp.OFPRR_HARD_TIMEOUT)
 _IN_PORT = 0x80000004  # the header of the match field of the port by which a packet has entered
 _OXM_HEADER = 4
 _BASIC_CLASS = 0x8000  # The fields of the standard have this class: a rule of Beamer's has no other.
@@ -119,6 +127,31 @@ def packet_in(frame: bytes) -> PacketIn | None:
             return PacketIn(head.xid, int(_WORD.unpack_from(frame, at + _OXM_HEADER)[0]), data)
         at += _OXM_HEADER + (field & 0xFF)
     return None
+
+
+@dataclass(frozen=True)
+class RuleChanges:
+    """What has changed in a switch's tables, in answer to a request to be told of it, and later.
+
+    by_others: whether another connection has made, changed or removed a rule.
+    """
+
+    xid: int
+    by_others: bool
+    flags: int = 0
+    body: tuple["RuleChanges", ...] = ()
+
+
+def rule_changes(frame: bytes) -> RuleChanges:
+    """Return what a checked part of that kind says."""
+    changes = _elements(frame, _EXPERIMENTER, len(frame), 0, "", length_at=0)
+    return RuleChanges(FrameHeader.of(frame).xid, any(_is_by_another(frame, at) for at, _ in changes))
+
+
+def _is_by_another(frame: bytes, at: int) -> bool:
+    """Return whether a change is neither one that this connection has made nor a rule's end in time."""
+    _, kind, reason = _CHANGE_HEAD.unpack_from(frame, at)
+    return kind != ofp.ONFFME_ABBREV and not (kind == ofp.ONFFME_DELETED and reason in _TIMED_OUT)
 
 
 def hello_versions(frame: bytes) -> frozenset[int]:
@@ -243,8 +276,7 @@ def _multipart_reply(frame: bytearray, checked_before: Container[bytes]) -> bool
     check = _PARTS.get(_LENGTH.unpack_from(frame, HEADER)[0])
     if check is None:
         return False
-    check(frame, checked_before)
-    return True
+    return check(frame, checked_before) is not False
 
 
 def _flow_entries(frame: bytearray, checked_before: Container[bytes]) -> None:
@@ -301,6 +333,17 @@ def _queues(frame: bytearray, _: Container[bytes]) -> None:
         raise FrameError(f"counts of queues of {len(frame) - _MULTIPART} bytes, expected a multiple of {_QUEUE_STATS}")
 
 
+def _changes(frame: bytearray, _: Container[bytes]) -> bool:
+    _at_least(frame, _EXPERIMENTER, "an experimenter's part")
+    if _TWO_WORDS.unpack_from(frame, _MULTIPART) != (ONF_EXPERIMENTER_ID, ofp.ONFMP_FLOW_MONITOR):
+        return False
+    for at, end in _elements(frame, _EXPERIMENTER, len(frame), _CHANGE + 4, "a change of a rule", length_at=0):
+        kind = _CHANGE_HEAD.unpack_from(frame, at)[1]
+        if kind != ofp.ONFFME_ABBREV and end - at < _WHOLE_CHANGE:
+            raise FrameError(f"a change of a rule at byte {at}: length {end - at}, expected at least {_WHOLE_CHANGE}")
+    return True
+
+
 def _match(frame: bytearray, offset: int, limit: int) -> int:
     """Check a match and return where its padding ends."""
     end = _end(frame, offset, limit, 4, "a match")
@@ -343,7 +386,7 @@ def _field(frame: bytearray, offset: int, limit: int) -> tuple[int, int]:
 
 
 def _elements(
-    frame: bytearray, offset: int, limit: int, least: int, what: str, *, length_at: int = 2, aligned: bool = False
+    frame: bytes | bytearray, offset: int, limit: int, least: int, what: str, *, length_at: int = 2, aligned: bool = False
 ) -> Iterator[tuple[int, int]]:
     """Yield where each of consecutive elements begins and ends; together they fill the space up to `limit`."""
     while offset < limit:
@@ -375,12 +418,13 @@ def _at_least(frame: bytearray, size: int, what: str) -> None:
         raise FrameError(f"{what} of {len(frame)} bytes, expected at least {size}")
 
 
-_PARTS: Mapping[int, Callable[[bytearray, Container[bytes]], None]] = {
+_PARTS: Mapping[int, Callable[[bytearray, Container[bytes]], bool | None]] = {
     ofp.OFPMP_FLOW: _flow_entries,
     ofp.OFPMP_AGGREGATE: _rule_count,
     ofp.OFPMP_METER_CONFIG: _meter_configs,
     ofp.OFPMP_PORT_DESC: _ports,
     ofp.OFPMP_QUEUE: _queues,
+    ofp.OFPMP_EXPERIMENTER: _changes,
 }
 _CHECKS: Mapping[int, Callable[[bytearray, Container[bytes]], bool]] = {
     ofp.OFPT_ERROR: _error,

@@ -1,9 +1,10 @@
-"""Notices what other programs change in a switch's tables: by numbers every few seconds, and by reading as often as is cheap.
+"""Notices what other programs change in a switch's tables: as it announces, by numbers, and by reading as often as is cheap.
 
-A switch counts its rules for next to nothing, so a rule of Beamer's that was removed, or one of another program's that came, is
-noticed at the next count. A rule that was changed in place shows only when all rules are read. That takes some microseconds
-for each, so that reading is rationed among all switches. What differs is written again. Other programs' rules are left alone,
-and named where packets meet them before Beamer's.
+Open vSwitch announces at once what another connection changes (flow monitors, ONF EXT-187). Any switch counts its rules for
+next to nothing, so a rule of Beamer's that was removed, or one of another program's that came, is noticed at the next count
+anyway. A rule that was changed in place shows only when all rules are read. That takes some microseconds for each, so that
+reading unasked is rationed among all switches that announce nothing. What differs is written again. Other programs' rules are
+left alone, and named where packets meet them before Beamer's.
 """
 
 import asyncio
@@ -15,11 +16,12 @@ from beamer.log_limit import LogLimit
 from controller.event_loop.time_slices import TimeSlices
 from controller.limited_log import LINES_AN_HOUR
 from controller.openflow import wire
-from controller.openflow.channel import Channel, RefusedError
+from controller.openflow.channel import Channel, ChannelError, RefusedError
 from controller.openflow.held_rules import Deviation, HeldRules
 from controller.openflow.rules import Band, Rule
 from controller.openflow.survey import Survey
 
+ANNOUNCED_S = 0.2  # What is announced is looked at so much later: changes seldom come alone.
 COUNT_S = 2.0
 MAX_COUNT_S = 2 * COUNT_S  # where there are many switches
 UNHEARD_S = 0.5  # A removal that is to be announced is announced within so long: Open vSwitch takes milliseconds.
@@ -36,11 +38,15 @@ log = structlog.get_logger("beamer-controller")
 
 
 class WatchRation:
-    """What the watches of all switches share: the time for counting and regular readings, and the lines of the log."""
+    """What the watches of all switches share: the time for counting and regular readings, and the lines of the log.
+
+    silent: the switches that are not asked to announce changes, as their connections ended with that.
+    """
 
     def __init__(self) -> None:
         self._counts_at = self._reads_at = 0.0  # All that was granted before ends then.
         self.lines = LogLimit(LINES_AN_HOUR, 3600.0)
+        self.silent: set[str] = set()
 
     def next_count(self, now: float) -> float:
         """Return when a switch is asked for its numbers next."""
@@ -70,6 +76,9 @@ class RuleWatch:
         self._ration = ration
         self._survey = survey
         self._read_at: float | None = None
+        self._announces: bool | None = None  # It is not known before the switch was asked.
+        self._announced = False  # It is set by an announcement until everything has been read.
+        self._announced_at = 0.0  # Announcements have everything read no earlier.
         self._counts = True  # It is unset where the switch does not count its rules.
         self._excess = 0  # How many more rules the switch counts than it shows.
         self._unheard = False  # It is set while announcements of removals are awaited.
@@ -85,24 +94,48 @@ class RuleWatch:
         if self._read_at is None:
             self.at, self._read_at = self._ration.next_count(now), self._ration.next_reading(len(held), now)
 
-    async def look(self, held: HeldRules, now: float) -> bool:
-        """Find what others have changed, take it in, and return whether that took a reading of all rules.
+    def announced(self, now: float) -> None:
+        """Take in that the switch has announced a change of another program's."""
+        self._announced = True
+        self.at = min(self.at, max(now + ANNOUNCED_S, self._announced_at))
+
+    async def look(self, held: HeldRules, now: float) -> None:
+        """Find what others have changed, and take it in.
 
         To be called after `begin`, while no change of Beamer's is under way. Raises `ChannelError`.
         """
         assert self._read_at is not None
+        if self._announces is None:
+            await self._subscribe()
+        announced = self._announced and now >= self._announced_at
         self.at = self._ration.next_count(now)
         ours, foreign = await self._count()
         differs = ours is not None and ours != len(held) + self._excess
         came = foreign is not None and foreign != self._foreign and now >= self._foreign_at
-        regular = now >= self._read_at
-        if regular or differs or came or self._unheard:
+        regular = not self._announces and now >= self._read_at
+        if regular or differs or came or announced or self._unheard:
+            self._announced = self._announced and not announced
             new = await self._read(held, ours, foreign, now)
+            self._announced_at = now + _pause_s(len(held))
             if regular:
                 self._read_at = self._ration.next_reading(len(held) + FIRST_FACTOR * new, now)
-            return True
-        self._log_ours(Deviation())
-        return False
+        else:
+            self._log_ours(Deviation())
+
+    async def _subscribe(self) -> None:
+        """Ask to be told of changes. What changed before is in the numbers that are asked for next, or in the next reading."""
+        self._announces = False
+        if self._switch in self._ration.silent:
+            return
+        try:
+            await self._channel.request(wire.announcing(self._channel.datapath))
+        except RefusedError:
+            return
+        except ChannelError:
+            self._ration.silent.add(self._switch)
+            log.warning("connection ended with the question for changes, which is not asked again", switch=self._switch)
+            raise
+        self._announces = True
 
     async def _count(self) -> tuple[int | None, int | None]:
         """Return the numbers of Beamer's rules and of others', None where the switch does not count them."""

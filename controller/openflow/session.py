@@ -24,6 +24,7 @@ from controller.event_loop.time_slices import CHEAP, TimeSlices, Work, batched
 from controller.limited_log import LimitedLog
 from controller.openflow import held_rules, wire
 from controller.openflow.channel import Channel, RefusedError, describe
+from controller.openflow.frames import RuleChanges
 from controller.openflow.held_rules import HeldRules
 from controller.openflow.meters import RateMeter
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
@@ -178,7 +179,8 @@ class SwitchSession:
 
     async def _look(self, now: float) -> None:
         """Find what other programs have changed since the last reading: `_step` mends it."""
-        if await self._watch.look(self._held, now) and self._meters:
+        await self._watch.look(self._held, now)
+        if self._meters:  # No switch announces their changes.
             self._meters = await self._read_meters()
 
     async def _step(self, now: float) -> float:
@@ -333,6 +335,10 @@ class SwitchSession:
             # A rule that Beamer removed is no longer present; any other timed out, or was removed, and may still be wanted.
             if self._held.lose(rule.key):
                 self._watch.deleted += message.reason == ofp.OFPRR_DELETE
+                self._wake.set()
+        elif isinstance(message, RuleChanges):
+            if message.by_others:
+                self._watch.announced(asyncio.get_running_loop().time())
                 self._wake.set()
         elif self._survey is not None:
             self._survey.take(self._switch, message)

@@ -1,5 +1,6 @@
 """Rules as OpenFlow 1.3 messages and back: the only place that makes os-ken's matches, instructions and actions."""
 
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ COOKIE = COOKIE_PREFIX << 48
 REWRITTEN = frozenset({"ip_dscp", "eth_dst"})
 STALE = ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE
 METER_FLAGS = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
+MONITOR = 0xBEA3  # the number of the request to be told of changes
 MAX_ENCODED = 4096  # So many matches and instructions stay encoded: some 10 MB.
 _MIN_KNOWN = 1024  # A reader remembers so many rules in any case.
 _MAX_CONTENT = 512  # A reader remembers entries of at most so many bytes: Beamer's have less than 200.
@@ -96,6 +98,11 @@ def count_request(datapath: Any, *, foreign: bool = False) -> Any:
     cookie, mask = (0, 0) if foreign else (COOKIE, COOKIE_MASK)
     any_port, any_group = ofp.OFPP_ANY, ofp.OFPG_ANY
     return parser.OFPAggregateStatsRequest(datapath, 0, ofp.OFPTT_ALL, any_port, any_group, cookie, mask, parser.OFPMatch())
+
+
+def announcing(datapath: Any) -> Any:
+    """Return the request to be told from now on what changes in the switch's tables (ONF EXT-187, as Open vSwitch has it)."""
+    return parser.ONFFlowMonitorStatsRequest(datapath, 0, [_EveryChange()])
 
 
 def rule_count(answer: Sequence[Any]) -> int:
@@ -206,6 +213,18 @@ def _flow_mod(datapath: Any, rule: Rule, command: int) -> Any:
         if command == ofp.OFPFC_DELETE_STRICT
         else [_instructions(rule.meter, rule.actions, rule.metadata, rule.goto)],
     )
+
+
+class _EveryChange:
+    """The request of every change in any table. os-ken's has no header of its match, without which Open vSwitch reads none."""
+
+    def serialize(self) -> bytes:
+        """Return it as it is sent."""
+        match = bytearray()
+        length = parser.OFPMatch().serialize(match, 0)
+        kinds = ofp.ONFFMF_ADD | ofp.ONFFMF_DELETE | ofp.ONFFMF_MODIFY
+        head = struct.pack(ofp.ONF_FLOW_MONITOR_REQUEST_PACK_STR, MONITOR, kinds, length, ofp.OFPP_ANY, ofp.OFPTT_ALL)
+        return head + bytes(match)
 
 
 class _EncodedMatch(parser.OFPMatch):  # type: ignore[misc]  # os-ken has no types.

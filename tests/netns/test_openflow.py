@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from beamer.network.codepoints import LOCAL
 from controller.openflow import held_rules
 from controller.openflow.held_rules import SETTLE_S
 from controller.openflow.reports import PairCount, SwitchLost
+from controller.openflow.rule_watch import WatchRation
 from controller.openflow.rules import JobRules
 from tests.netns.lab import FABRIC, NAMES, Lab, Listener
 from tests.netns.promptness import TooLate, until_prompt
@@ -321,8 +323,9 @@ def test_rules_that_vanish_are_put_back_and_a_lost_switch_is_reported(lab: Lab) 
 BUSY_MACHINE_S = 30.0
 
 
-def test_what_another_program_does_to_rules_is_noticed_and_mended_or_named(lab: Lab) -> None:
-    """A removal, a change in place, a replacement, and a rule before Beamer's that is left."""
+def test_what_another_program_does_to_rules_is_noticed_and_mended_or_named(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A removal, a change in place, a replacement, and a rule before Beamer's that is left: announced, however many rules."""
+    monkeypatch.setattr(WatchRation, "next_reading", lambda *_: math.inf)
     ofctl = ("ovs-ofctl", "-O", "OpenFlow13")
     fabric = replace(FABRIC, switches=tuple(replace(switch, agent=switch.name) for switch in FABRIC.switches))
     route = f"table=3,priority=2000,ip,nw_dst={RIGHT.ip}"

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 
 from os_ken.ofproto import ofproto_v1_3 as ofp
+from os_ken.ofproto.ofproto_common import ONF_EXPERIMENTER_ID
 
 from controller.openflow.rules import COOKIE_PREFIX, Band
 
@@ -114,6 +115,19 @@ def port_status(described: bytes, reason: int = ofp.OFPPR_MODIFY) -> bytes:
     return frame(ofp.OFPT_PORT_STATUS, struct.pack("!B7x", reason) + described)
 
 
+def rule_changes(*changes: bytes) -> bytes:
+    """Return the body of the message that says what has changed in a switch's tables."""
+    return struct.pack("!HHxxxxII", ofp.OFPMP_EXPERIMENTER, 0, ONF_EXPERIMENTER_ID, ofp.ONFMP_FLOW_MONITOR) + b"".join(changes)
+
+
+def rule_change(kind: int, reason: int = 0, more: bytes = b"", cookie: int = COOKIE) -> bytes:
+    """Return a change that another connection has made, or that has come in time. more: its match and its instructions."""
+    return struct.pack("!HHHHHHHBxQ", 24 + len(more), kind, reason, 5, 0, 0, 0, 3, cookie) + more
+
+
+OWN_CHANGE = struct.pack("!HHI", 8, ofp.ONFFME_ABBREV, 77)
+
+
 def packet_in(matched: bytes, data: bytes, cookie: int = COOKIE) -> bytes:
     """Return the message that hands a packet to the controller."""
     return frame(ofp.OFPT_PACKET_IN, struct.pack("!IHBBQ", 0xFFFFFFFF, len(data), 1, 0, cookie) + matched + bytes(2) + data)
@@ -144,6 +158,8 @@ READ: Mapping[str, bytes] = {
     "port status": port_status(port(3, "l1-eth3")),
     "ports": multipart(ofp.OFPMP_PORT_DESC, port(1, "l1-eth1"), port(0xFFFFFFFE, "l1")),
     "queues": multipart(ofp.OFPMP_QUEUE, struct.pack("!IIQQQII", 3, 1, 0, 0, 0, 0, 0), bytes(40)),
+    "no changes": frame(ofp.OFPT_MULTIPART_REPLY, rule_changes()),
+    "changes": frame(ofp.OFPT_MULTIPART_REPLY, rule_changes(OWN_CHANGE, rule_change(ofp.ONFFME_MODIFIED, more=bytes(16)))),
     "meters": multipart(ofp.OFPMP_METER_CONFIG, meter(0xB001, band()), meter(7), meter(9, band(ofp.OFPMBT_DSCP_REMARK))),
 }
 """A frame of each type that Beamer reads."""
@@ -156,6 +172,7 @@ NOT_READ: Mapping[str, bytes] = {
     "queues": frame(ofp.OFPT_QUEUE_GET_CONFIG_REPLY, struct.pack("!I4x", 1)),
     "flow removed of another": flow_removed(match(field(105, bytes(4), oxm_class=1)), cookie=1),
     "port counters": multipart(ofp.OFPMP_PORT_STATS, bytes(112)),
+    "another experimenter's part": multipart(ofp.OFPMP_EXPERIMENTER, struct.pack("!II", 0x2320, 2) + bytes(8)),
     "table features": multipart(ofp.OFPMP_TABLE_FEATURES, bytes(64)),
 }
 """A frame of each type that a switch may send and Beamer does not read."""

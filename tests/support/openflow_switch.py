@@ -21,6 +21,7 @@ from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Output, Rule, RuleKey, SetField, SetQueue, static_rules
 from controller.openflow.terms import Terms
 from controller.openflow.wire import match_of
+from tests.support.openflow_samples import rule_changes
 
 Packet = Mapping[str, int | str]
 
@@ -170,8 +171,9 @@ class FakeSwitch:
     error. mods: every flow modification since it connected, as (command, key). has_meters: or answers by errors what
     concerns them. meters: their messages by id. meter_mods: as (command, id). distort: what becomes of a frame it sends.
     term: the latest leader's, 0 before the first. ports: their descriptions, as on the wire. queues: by port and number; None:
-    the switch does not show them. counts: whether it counts its rules, rather than answering by an error. counted, read: how
-    often it was asked for their number, and for themselves.
+    the switch does not show them. counts: whether it counts its rules, rather than answering by an error. announces:
+    whether it promises to tell of changes, rather than answering by an error; `announce` does. counted, read, monitored: how
+    often it was asked for the number of its rules, for themselves, and for changes.
     """
 
     dpid: int
@@ -188,8 +190,10 @@ class FakeSwitch:
     ports: tuple[bytes, ...] = ()
     queues: tuple[tuple[int, int], ...] | None = None
     counts: bool = True
+    announces: bool = False
     counted: int = 0
     read: int = 0
+    monitored: int = 0
 
     def __post_init__(self) -> None:
         self.answering.set()
@@ -243,22 +247,28 @@ class FakeSwitch:
                 self._write(ofp.OFPT_BARRIER_REPLY, xid, b"")
             case ofp.OFPT_ROLE_REQUEST:
                 self._answer_role_request(xid, frame)
-            case ofp.OFPT_MULTIPART_REQUEST if (
-                struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_METER_CONFIG
-            ):
-                self._answer_meters_request(xid, frame)
-            case ofp.OFPT_MULTIPART_REQUEST if struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_PORT_DESC:
-                self.say(ofp.OFPT_MULTIPART_REPLY, struct.pack("!HHxxxx", ofp.OFPMP_PORT_DESC, 0) + b"".join(self.ports), xid)
-            case ofp.OFPT_MULTIPART_REQUEST if struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_QUEUE:
-                self._answer_queues_request(xid, frame)
-            case ofp.OFPT_MULTIPART_REQUEST if struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)[0] == ofp.OFPMP_AGGREGATE:
-                self._answer_count_request(xid, frame)
             case ofp.OFPT_MULTIPART_REQUEST:
-                self._answer_stats_request(xid, frame)
+                (part,) = struct.unpack_from("!H", frame, ofp.OFP_HEADER_SIZE)
+                self._answer_part(part, xid, frame)
             case ofp.OFPT_METER_MOD:
                 self._modify_meter(_meter_mod(frame), xid, frame)
             case ofp.OFPT_FLOW_MOD:
                 self._modify(ofproto_parser.msg(self._datapath, *ofproto_parser.header(frame), frame), frame)
+
+    def _answer_part(self, part: int, xid: int, frame: bytes) -> None:
+        match part:
+            case ofp.OFPMP_METER_CONFIG:
+                self._answer_meters_request(xid, frame)
+            case ofp.OFPMP_PORT_DESC:
+                self.say(ofp.OFPT_MULTIPART_REPLY, struct.pack("!HHxxxx", part, 0) + b"".join(self.ports), xid)
+            case ofp.OFPMP_QUEUE:
+                self._answer_queues_request(xid, frame)
+            case ofp.OFPMP_AGGREGATE:
+                self._answer_count_request(xid, frame)
+            case ofp.OFPMP_EXPERIMENTER:
+                self._answer_monitor_request(xid, frame)
+            case _:
+                self._answer_stats_request(xid, frame)
 
     def _modify(self, message: Any, frame: bytes) -> None:
         key = message.table_id, message.priority, match_of(message.match)
@@ -319,6 +329,18 @@ class FakeSwitch:
         """Return the entries that have the cookie of a request."""
         cookie, mask = struct.unpack_from("!QQ", frame, ofp.OFP_HEADER_SIZE + 8 + 16)
         return [entry for entry in self.entries.values() if not (entry.message.cookie ^ cookie) & mask]
+
+    def _answer_monitor_request(self, xid: int, frame: bytes) -> None:
+        if not self.announces:
+            code = struct.pack("!HH", ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_EXPERIMENTER)
+            self._write(ofp.OFPT_ERROR, xid, code + frame[:64])
+            return
+        self.monitored += 1
+        self.announce(xid=xid)
+
+    def announce(self, *changes: bytes, xid: int = 0) -> None:
+        """Tell the controller what has changed; see `rule_change` in `tests.support.openflow_samples`."""
+        self._write(ofp.OFPT_MULTIPART_REPLY, xid, rule_changes(*changes))
 
     def _answer_count_request(self, xid: int, frame: bytes) -> None:
         self.counted += 1

@@ -15,11 +15,13 @@ from controller.openflow.frames import (
     FrameError,
     FrameHeader,
     PacketIn,
+    RuleChanges,
     content_of,
     hello_versions,
     packet_in,
     part_kind,
     readable,
+    rule_changes,
 )
 from controller.openflow.rules import Rule
 from tests.support import openflow_samples as samples
@@ -54,6 +56,8 @@ def read(data: bytes) -> Any:
         return packet_in(checked)
     if part_kind(checked) == ofp.OFPMP_FLOW:
         return wire.RuleReader().read(head.xid, checked)
+    if part_kind(checked) == ofp.OFPMP_EXPERIMENTER:
+        return rule_changes(checked)
     return parser.msg_parser(DATAPATH, head.version, head.kind, head.length, head.xid, checked)
 
 
@@ -76,6 +80,10 @@ def with_length(part: bytes, length: int, at: int = 2) -> bytes:
 
 def entries(*parts: bytes) -> bytes:
     return multipart(ofp.OFPMP_FLOW, *parts)
+
+
+def changes(*parts: bytes) -> bytes:
+    return frame(ofp.OFPT_MULTIPART_REPLY, samples.rule_changes(*parts))
 
 
 def meters(*parts: bytes) -> bytes:
@@ -128,6 +136,10 @@ WRONG = {
     "packet in with a field beyond its match": samples.packet_in(match(IPV4[:3] + b"\x20" + IPV4[4:]), bytes(60)),
     "packet in with half a port": samples.packet_in(match(field(0, b"\0\3")), bytes(60)),
     "port status too short": frame(ofp.OFPT_PORT_STATUS, bytes(64)),
+    "part without its experimenter": multipart(ofp.OFPMP_EXPERIMENTER, bytes(4)),
+    "change of length 0": changes(with_length(samples.OWN_CHANGE, 0, at=0)),
+    "change beyond its message": changes(with_length(samples.OWN_CHANGE, 16, at=0)),
+    "change without what it is of": changes(with_length(samples.rule_change(ofp.ONFFME_ADDED), 16, at=0)[:16]),
     "half a port": multipart(ofp.OFPMP_PORT_DESC, samples.port(1, "p1")[:32]),
     "meter of length 0": meters(with_length(meter(1, band()), 0, at=0)),
     "meter beyond the frame": meters(with_length(meter(1, band()), 64, at=0)),
@@ -177,6 +189,22 @@ def test_a_packet_in_says_where_it_entered_and_holds_the_packet() -> None:
     assert read(samples.READ["packet in"]) == PacketIn(0, 3, b"data of any length")
     assert read(samples.READ["packet in without a port"]) is None
     assert read(samples.packet_in(match(samples.IN_PORT), b"")) == PacketIn(0, 3, b"")
+
+
+@pytest.mark.parametrize(
+    ("said", "by_others"),
+    [
+        ([], False),
+        ([samples.OWN_CHANGE] * 3, False),
+        ([samples.rule_change(ofp.ONFFME_DELETED, ofp.OFPRR_IDLE_TIMEOUT)], False),
+        ([samples.rule_change(ofp.ONFFME_DELETED, ofp.OFPRR_HARD_TIMEOUT, bytes(8))], False),
+        ([samples.rule_change(ofp.ONFFME_DELETED, ofp.OFPRR_DELETE)], True),
+        ([samples.rule_change(ofp.ONFFME_ADDED)], True),
+        ([samples.OWN_CHANGE, samples.rule_change(ofp.ONFFME_MODIFIED, more=bytes(24)), samples.OWN_CHANGE], True),
+    ],
+)
+def test_what_others_change_is_told_from_own_changes_and_from_what_has_timed_out(said: list[bytes], by_others: bool) -> None:
+    assert read(changes(*said)) == RuleChanges(0, by_others)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import star
 from controller.event_loop.time_slices import at_once
-from controller.openflow import held_rules, session
+from controller.openflow import held_rules, rule_watch, session
 from controller.openflow.meters import FIRST_METER, METERS, RateMeter, meter_ids
 from controller.openflow.reports import SwitchInstalled
 from controller.openflow.rulebook import RuleBook
@@ -127,8 +128,9 @@ def test_a_restarted_driver_keeps_the_meters_of_its_plan_and_removes_the_others(
     asyncio.run(scenario())
 
 
-def test_a_meter_that_somebody_changes_is_put_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "AUDIT_S", 0.05)
+@pytest.mark.parametrize(("module", "pause"), [(session, "AUDIT_S"), (rule_watch, "COUNT_S")])
+def test_a_meter_that_somebody_changes_is_put_right(monkeypatch: pytest.MonkeyPatch, module: ModuleType, pause: str) -> None:
+    monkeypatch.setattr(module, pause, 0.05)
 
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1)

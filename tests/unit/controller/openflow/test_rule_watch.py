@@ -11,6 +11,7 @@ from controller.openflow import rule_watch
 from controller.openflow.held_rules import MENDS, Deviation, HeldRules
 from controller.openflow.rule_watch import COUNT_S, COUNTING_S, MAX_COUNT_S, RULE_S, SHARE, UNHEARD_S, WatchRation
 from controller.openflow.rules import IPV4, Rule, RuleKey, Table
+from tests.support.openflow_samples import OWN_CHANGE, rule_change
 from tests.support.openflow_switch import FakeSwitch, desired_rules, foreign_rule
 from tests.unit.controller.openflow.test_driver import FABRIC, Bench, _in_a_hurry, bench, job
 
@@ -122,6 +123,62 @@ def test_a_rule_that_is_changed_in_place_shows_in_the_next_reading(capsys: pytes
 
     play(scenario)
     assert "changed=1" in capsys.readouterr().out
+
+
+def test_a_change_in_place_that_is_announced_is_mended_without_a_regular_reading(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rule_watch, "ANNOUNCED_S", 0.01)
+
+    async def scenario(b: Bench, switch: FakeSwitch) -> None:
+        assert switch.monitored == 1
+        read, counted = switch.read, switch.counted
+        switch.announce(OWN_CHANGE, rule_change(ofp.ONFFME_DELETED, ofp.OFPRR_IDLE_TIMEOUT))
+        await b.until(lambda: switch.counted > counted + 6)
+        assert switch.read == read, "neither its own changes nor what times out have anything read, nor does time"
+        for key in (static_key(), pair_key(switch)):
+            switch.entries[key].message.instructions = []
+            switch.announce(rule_change(ofp.ONFFME_MODIFIED))
+            await b.until(lambda: all(entry.message.instructions for entry in switch.entries.values()))
+
+    play(scenario, FakeSwitch(dpid=1, announces=True))
+    assert "changed=1" in capsys.readouterr().out
+
+
+def test_a_switch_whose_connection_ends_with_the_question_is_not_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    def distort(frame: bytes) -> bytes:
+        is_part = frame[1] == ofp.OFPT_MULTIPART_REPLY and frame[8:10] == b"\xff\xff"
+        return b"\x01" + frame[1:] if is_part else frame
+
+    async def whole() -> None:
+        switch = FakeSwitch(dpid=1, announces=True, distort=distort)
+        async with bench() as b:
+            b.driver.install(1, [job(2)])
+            b.connect(switch)
+            await b.until(lambda: switch.monitored)
+            await b.until(lambda: b.connections[0].done())
+            b.connect(switch)
+            await b.installed(1, times=2)
+            counted = switch.counted
+            await b.until(lambda: switch.counted > counted + 4)
+            assert switch.monitored == 1
+
+    asyncio.run(whole())
+    assert "connection ended with the question for changes, which is not asked again" in capsys.readouterr().out
+
+
+def test_announcements_without_end_have_all_rules_read_at_a_bounded_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_watch, "ANNOUNCED_S", 0.01)
+    monkeypatch.setattr(rule_watch, "RULE_S", 0.01)  # a reading a minute
+
+    async def scenario(b: Bench, switch: FakeSwitch) -> None:
+        read, counted = switch.read, switch.counted
+        while switch.counted < counted + 20:
+            switch.announce(rule_change(ofp.ONFFME_ADDED))
+            await asyncio.sleep(0.005)
+        assert switch.read == read + 1
+
+    play(scenario, FakeSwitch(dpid=1, announces=True))
 
 
 def test_a_switch_that_does_not_count_is_read(capsys: pytest.CaptureFixture[str]) -> None:
