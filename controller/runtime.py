@@ -6,7 +6,7 @@ beside the loop: nobody is told that one was taken in, and no decision is instal
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import reduce
 from operator import or_
@@ -40,7 +40,7 @@ from controller.network.planning import COALESCE_S, Planner, plan_in_force
 from controller.network.quarantine import Quarantine
 from controller.network.targets import TargetBuilder
 from controller.network.unmatched import UnmatchedBytes
-from controller.openflow.reports import NetworkSeen, PairCount
+from controller.openflow.reports import NetworkSeen, PairCount, SwitchForm
 from controller.ownership import Ownership
 from controller.settings import ControllerSettings
 
@@ -107,6 +107,11 @@ class Runtime:
     def quarantine(self) -> Quarantine:
         """The jobs that no decision can be made with."""
         return self._planner.quarantine
+
+    @property
+    def switch_forms(self) -> Mapping[str, SwitchForm]:
+        """The form of the rules of each switch that is connected."""
+        return self._delivery.forms
 
     async def start(self) -> None:
         """Install what the journal says, re-decided for the time that has passed, and listen for switches."""

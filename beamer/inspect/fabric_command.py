@@ -7,6 +7,7 @@ from typing import Any
 from beamer.errors import NoControllerError, PlatformError
 from beamer.inspect.api import ControllerApi
 from beamer.inspect.options import JsonFlag, UrlOption
+from beamer.inspect.switch_forms import forms_in_words, limits_of_forms
 from beamer.inspect.text import console, print_json, several, shown
 
 Json = Mapping[str, Any]
@@ -29,13 +30,14 @@ def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
     of = health["switches"]["expected"]
     if not of:
         raise PlatformError("the controller leads no switch, and only switches show a network", "compare its cables by hand")
+    forms = health.get("switch_forms", {})  # A controller of version 0.1.0 knows one form alone.
     if as_json:
-        print_json({"switches": of, **found})
+        print_json({"switches": of, **found, "switch_forms": forms})
     else:
         out = console()
         for text in found["mismatches"]:
             out.print(shown(text))
-        for text in found.get("remarks", ()):
+        for text in (*found.get("remarks", ()), *forms_in_words(forms), *limits_of_forms(forms)):
             out.print(shown(f"remark: {text}"))
         for text in summary(found, of):
             out.print(shown(text))

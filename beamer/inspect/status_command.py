@@ -11,6 +11,7 @@ from beamer.errors import NoControllerError
 from beamer.inspect import summary
 from beamer.inspect.api import FOLLOWS, LEADS, ControllerApi, ControllerState
 from beamer.inspect.options import JsonFlag, UrlOption
+from beamer.inspect.switch_forms import forms_in_words
 from beamer.inspect.text import FittedTable, ago, console, counts, facts, few, print_json, shown
 from beamer.studies.model import StudyStatus
 
@@ -96,6 +97,9 @@ def _problems(states: Sequence[ControllerState], health: Json, plan: Json | None
     yield from network.get("mismatches", ())
     if network.get("cut_off"):
         yield f"no path leads to {', '.join(network['cut_off'])}"
+    for name, one in health.get("switch_forms", {}).items():
+        if one["form"] == "none":
+            yield f"{name} can hold no rules: {one['reason']}"
     yield from _in_words(missing)
     if plan is not None:
         for key, reason in plan["quarantined"].items():
@@ -146,6 +150,7 @@ def _print(out: Console, found: Json) -> None:
     rows += [
         ("plan", _plan_in_words(found["plan"])),
         ("switches", _installed(found, "switch", "switches", "installed")),
+        *(("", shown(text)) for text in forms_in_words(found["health"].get("switch_forms", {}))),
         ("agents", _installed(found, "agent", "agents", "connected")),
         ("gpus", _gpus_in_words(found["gpus"])),
         ("studies", ", ".join(f"{count} {word}" for word, count in by_status.items())),

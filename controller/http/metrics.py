@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from beamer.measures import quantile
 from beamer.network.observed_fabric import KINDS
+from controller.openflow.reports import FORMS
 from controller.runtime import Runtime
 
 
@@ -61,6 +62,11 @@ class RuntimeCollector(Collector):
                 if (milliseconds := quantile(samples, share)) is not None:
                     phases.add_metric([name, str(share)], milliseconds / 1000)
         yield phases
+        forms = Counter(one.form for one in self._runtime.switch_forms.values())
+        of_form = GaugeMetricFamily("beamer_switches", "Connected switches by the form of their rules", labels=["form"])
+        for form in FORMS:
+            of_form.add_metric([form], forms[form])
+        yield of_form
         condition = self._runtime.condition
         wrong = GaugeMetricFamily("beamer_network_mismatches", "Ports that are not as the network's file says", labels=["kind"])
         of_kind = Counter(one.kind for one in condition.seen.mismatches)

@@ -119,7 +119,14 @@ def latencies_response(runtime: Runtime) -> dict[str, Any]:
 
 
 def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str, Any]:
-    """Return the counts of edge switches by job, host pair and class, and the latest ones of agents' queues."""
+    """Return the counts of edge switches by job, host pair and class, and the latest ones of agents' queues.
+
+    uncounted: by edge switch that counts no host pairs, its hosts. Of those with an agent `agents` has the bytes that each
+    worker and each class has sent; of the others nothing is known.
+    """
+    fabric = runtime.fabric
+    lesser = [name for name, form in runtime.switch_forms.items() if form.form != "full"]
+    edges = {name: [host for host, edge in fabric.edge_of.items() if edge == name] for name in lesser}
     trials = runtime.tracker.trials.items()
     key_of = {attempt.seq: key for key, trial in trials for attempt in trial.attempts.values()}
     return {
@@ -139,6 +146,7 @@ def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str,
             for pair in pairs
         ),
         "unmatched_bytes": runtime.unmatched.by_trial(),
+        "uncounted": {name: hosts for name, hosts in edges.items() if hosts},
         "agents": {name: counters.model_dump(exclude={"kind"}) for name, counters in runtime.agents.counters.items()},
     }
 
@@ -147,6 +155,7 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
     """Return whether the journal takes events, and whether everything that the fabric names is connected and up to date.
 
     network: in what it differs from its file, and remarks, which are no differences; unseen: the switches that show no ports.
+    switch_forms: of those that are connected.
     """
     installation, journal = runtime.installation, runtime.batches
     return {
@@ -163,6 +172,10 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
             "dead_cables": [list(ends) for ends in sorted(runtime.condition.seen.dead)],
             "cut_off": list(runtime.condition.cut_off),
             "unseen": sorted(installation.switches.keys() - runtime.condition.seen.switches),
+        },
+        "switch_forms": {
+            name: {"form": one.form, "reason": one.reason, "limits": list(one.limits)}
+            for name, one in runtime.switch_forms.items()
         },
         "switches": {"expected": len(installation.switches), "installed": sum(g > 0 for g in installation.switches.values())},
         "agents": {"expected": len(installation.agents), "connected": len(runtime.agents.connected)},

@@ -5,7 +5,7 @@ new one later: agents wait until all connected switches have acknowledged, or fo
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from controller.openflow.reports import (
     RulesWorkedOut,
     SwitchConnected,
     SwitchEvent,
+    SwitchForm,
     SwitchInstalled,
     SwitchLost,
 )
@@ -87,6 +88,7 @@ class Delivery:
     ) -> None:
         self._on_network = on_network
         self.installation = installation
+        self._forms: dict[str, SwitchForm] = {}  # Of switches that are not named nothing but the full form is known.
         self.targets = targets
         self._agents = agents
         self.switches = switches
@@ -136,6 +138,14 @@ class Delivery:
 
         self._batches.then(carry_out)
 
+    @property
+    def forms(self) -> Mapping[str, SwitchForm]:
+        """The form of the rules of each switch that is connected."""
+        return {name: self._form(name) for name in self.installation.connected_switches}
+
+    def _form(self, switch: str) -> SwitchForm:
+        return self._forms.get(switch, SwitchForm(switch, "full", ""))
+
     def assignment(self, agent: str) -> Assignment:
         """Return the latest assignment that an agent may have."""
         return self._sent.targets.assignments[agent].model_copy(update={"generation": self._sent.generation})
@@ -167,6 +177,10 @@ class Delivery:
             case RulesWorkedOut():
                 self.installation.phases.reach(PlanPhase.RULES, event.generation, self._clock())
                 return
+            case SwitchForm():
+                self._forms[event.switch] = event
+                self.installation.switch_able(event.switch, event.form != "none")
+                self._log_form(event)
             case SwitchInstalled():
                 self.installation.switch_installed(event.switch, event.generation, self._clock())
             case SwitchLost():
@@ -174,10 +188,22 @@ class Delivery:
                 self._log_switch("switch lost", event.switch)
             case SwitchConnected():
                 self.installation.switch_connected(event.switch)
-                self._log_switch("switch connected", event.switch)
+                self._log_switch("switch connected", event.switch, form=self._form(event.switch).form)
         self._send(self.installation.on_switches)
 
-    def _log_switch(self, change: str, switch: str) -> None:
+    def _log_switch(self, change: str, switch: str, **about: str) -> None:
         """Log a change, unless it is one of many: a port that flaps, say."""
         if self._log_limit.take((change, switch)):
-            log.info(change, switch=switch)
+            log.info(change, switch=switch, **about)
+
+    def _log_form(self, form: SwitchForm) -> None:
+        """Log in which form a switch holds its rules, and what does not hold there."""
+        if not self._log_limit.take((form.switch, form.form)):
+            return
+        about = {"switch": form.switch, "form": form.form}
+        if not form.reason:
+            log.info("switch holds all rules", **about)
+        elif form.form == "none":
+            log.error("switch can hold no rules", **about, reason=form.reason)
+        else:
+            log.warning("switch cannot hold all rules", **about, reason=form.reason, limits=list(form.limits))

@@ -18,11 +18,13 @@ class _Element:
     """A switch or an agent.
 
     installed: the generation in force there, 0 if not known. requested: the last that changed it. connected: switches only.
+    able: whether a switch can hold rules at all.
     """
 
     requested: int
     installed: int = 0
     connected: bool = False
+    able: bool = True
 
     def acknowledge(self, generation: int, wanted: int) -> None:
         # An acknowledgement of a request that has been replaced since counts only for itself.
@@ -89,8 +91,9 @@ class Installation:
 
     @property
     def on_switches(self) -> int:
-        """The latest generation that runs on every connected switch."""
-        return min((element.installed for element in self._switches.values() if element.connected), default=self.generation)
+        """The latest generation that runs on every connected switch that can hold rules: nobody has to wait for any other."""
+        held = (element.installed for element in self._switches.values() if element.connected and element.able)
+        return min(held, default=self.generation)
 
     def want(
         self,
@@ -120,6 +123,12 @@ class Installation:
     def switch_connected(self, switch: str) -> None:
         """Note that a switch is connected; what is installed there is known when it acknowledges."""
         self._switches[switch].connected = True
+
+    def switch_able(self, switch: str, able: bool) -> None:
+        """Note whether a switch can hold rules at all; one that cannot has no generation."""
+        self._switches[switch].able = able
+        if not able:
+            self._switches[switch].installed = 0
 
     def switch_installed(self, switch: str, generation: int, now: float) -> None:
         """Note a switch's barrier reply to its latest changes for `generation`."""

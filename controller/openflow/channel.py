@@ -18,6 +18,7 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from controller.event_loop.time_slices import TimeSlices
 from controller.openflow import wire
+from controller.openflow.capabilities import TablesPart, tables_part
 from controller.openflow.frames import (
     HEADER,
     FrameError,
@@ -96,6 +97,7 @@ ANSWERS: Mapping[type, type] = {
     parser.OFPPortDescStatsRequest: parser.OFPPortDescStatsReply,
     parser.OFPQueueStatsRequest: parser.OFPQueueStatsReply,
     parser.ONFFlowMonitorStatsRequest: RuleChanges,
+    parser.OFPTableFeaturesStatsRequest: TablesPart,
 }
 """The requests that are made, each with what answers it."""
 UNASKED = PacketIn, parser.OFPPortStatus, parser.OFPFlowRemoved
@@ -115,7 +117,7 @@ class Channel:
     """Requests and answers to one switch; `serve` has to run for answers to come.
 
     on_message: called on the loop with every message that answers no request, errors included. turns: in which long frames are
-    read, of all switches together. most_entries: of an answer.
+    read, of all switches together. most_entries: of an answer. n_tables: how many the switch has, by its features reply.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class Channel:
         self.datapath = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
         self.on_message = on_message
         self.most_entries = ANSWER_ENTRIES
+        self.n_tables = 0
         self._reader = reader
         self._writer = writer
         self._xids = itertools.count(1)
@@ -149,6 +152,7 @@ class Channel:
                 for _ in range(HANDSHAKE_FRAMES):
                     message = self._read(await self._frame(HANDSHAKE_BYTES))
                     if isinstance(message, parser.OFPSwitchFeatures):
+                        self.n_tables = int(message.n_tables)
                         return int(message.datapath_id)
                     self._dispatch(message)
         except TimeoutError:
@@ -320,6 +324,8 @@ class Channel:
                 return self._reader_of(head.xid).read(head.xid, checked)
             if part == ofp.OFPMP_EXPERIMENTER:
                 return rule_changes(checked)
+            if part == ofp.OFPMP_TABLE_FEATURES:
+                return tables_part(head.xid, checked)
             return parser.msg_parser(self.datapath, head.version, head.kind, head.length, head.xid, checked)
         except FrameError as error:
             raise MalformedError(f"malformed: {error}") from error

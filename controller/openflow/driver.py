@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -17,6 +17,7 @@ from controller.address import serve_switches
 from controller.event_loop.time_slices import TimeSlices
 from controller.identity.certificates import require_mutual
 from controller.limited_log import LimitedLog
+from controller.openflow.adaptation import Adaptation
 from controller.openflow.channel import (
     Channel,
     ChannelError,
@@ -27,10 +28,18 @@ from controller.openflow.channel import (
 from controller.openflow.contention import Contention
 from controller.openflow.detours import Detours
 from controller.openflow.identity import check_certified, secure
-from controller.openflow.reports import NetworkSeen, PairCount, RulesWorkedOut, SwitchConnected, SwitchEvent, SwitchLost
+from controller.openflow.reports import (
+    NetworkSeen,
+    PairCount,
+    RulesWorkedOut,
+    SwitchConnected,
+    SwitchEvent,
+    SwitchForm,
+    SwitchLost,
+)
 from controller.openflow.rule_watch import WatchRation
 from controller.openflow.rulebook import RuleBook
-from controller.openflow.rules import JobRules, Rule, Slot, static_rules
+from controller.openflow.rules import JobRules, Rule, Slot
 from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
 from controller.openflow.survey import Survey
 from controller.openflow.terms import Terms
@@ -85,13 +94,10 @@ class SwitchDriver:
         self._leading = asyncio.Event()
         self._turns = TimeSlices()
         self._book = RuleBook(fabric, codepoints)
-        self._rules: dict[str, dict[Slot, Rule]] = {
-            name: {rule.slot: rule for rule in rules} for name, rules in static_rules(fabric, codepoints).items()
-        }
+        self._adaptation = Adaptation(fabric, codepoints, self._turns, self._set_target, self._report_form)
         self._wanted: tuple[int, Sequence[JobRules]] | None = None  # generation and jobs that have not been worked on
         self._working: asyncio.Task[None] | None = None
         self._name_of = {switch.dpid: switch.name for switch in fabric.switches}
-        self._targets: dict[str, SwitchTarget] = {}
         self._final = {switch.name: FlowCounts() for switch in fabric.switches}
         self._served: dict[str, Channel] = {}  # The one connection to each switch.
         self._sessions: dict[str, SwitchSession] = {}  # Each keeps a switch at its target; none while this controller follows.
@@ -99,7 +105,7 @@ class SwitchDriver:
         self._connections: set[asyncio.Task[None]] = set()
         # Connections that are not served yet, oldest first, with their addresses.
         self._unserved: dict[asyncio.Task[None], str] = {}
-        self._most_entries = {name: _most_entries(fabric, name, len(rules)) for name, rules in self._rules.items()}
+        self._most_entries = {name: _most_entries(fabric, name, self._adaptation.size(name)) for name in fabric.switch}
         self._limited = LimitedLog()
         self._ration = WatchRation()
         self._endings = VariedLogLimit(MAX_LOGGED, LOG_AGAIN_S)
@@ -150,7 +156,7 @@ class SwitchDriver:
         if self._server is not None:
             self._server.close()
             self._server = None
-        tasks = self._connections | ({self._working} if self._working else set()) | {*self._tasks}
+        tasks = self._connections | ({self._working} if self._working else set()) | {*self._tasks} | self._adaptation.tasks
         self._tasks = []
         for task in tasks:
             task.cancel()
@@ -176,16 +182,9 @@ class SwitchDriver:
                 change = await self._turns.do(self._book.change(jobs))
                 meters = self._book.meters()
                 place = self._turns.begin()
-                for name, rules in self._rules.items():
+                for name in self._adaptation.names:
                     await self._turns.granted(place)
-                    rules.update((slot, rule) for slot, rule in change[name].items() if rule is not None)
-                    for slot, rule in change[name].items():
-                        if rule is None:
-                            rules.pop(slot, None)
-                    self._targets[name] = SwitchTarget(generation, rules, meters[name])
-                    self._bound_answers(name)
-                    if session := self._sessions.get(name):
-                        session.set_target(self._targets[name], change[name])
+                    self._adaptation.give(name, generation, change[name], meters[name])
                 if self._lead is not None:
                     self._lead[0](RulesWorkedOut(generation))
         except Exception as error:  # noqa: BLE001  Nobody awaits this task.
@@ -227,20 +226,25 @@ class SwitchDriver:
 
     def _replace(self, rules: Mapping[str, Mapping[Slot, Rule]]) -> list[asyncio.Future[None]]:
         """Replace rules that no plan changes, by switch; return what is done once the connected switches have them."""
-        reached = []
-        for name, changed in rules.items():
-            self._rules[name].update(changed)
-            if (session := self._sessions.get(name)) and name in self._targets:
-                session.set_target(self._targets[name], changed)
-                reached.append(session.at_target())
-        return reached
+        having = [name for name, changed in rules.items() if self._adaptation.replace(name, changed)]
+        return [session.at_target() for name in having if (session := self._sessions.get(name))]
+
+    def _set_target(self, name: str, target: SwitchTarget | None, changed: Iterable[Slot]) -> None:
+        """Have a switch, if it is connected, hold a target that differs from the one before in some slots."""
+        self._bound_answers(name)
+        if session := self._sessions.get(name):
+            session.set_target(target, changed)
+
+    def _report_form(self, form: SwitchForm) -> None:
+        assert self._lead is not None  # Before, no switch is asked what it can hold.
+        self._lead[0](form)
 
     async def counters(self) -> tuple[PairCount, ...]:
         """Return what each host pair has sent in each class; of a switch that does not answer, only what is final."""
         found: list[PairCount] = []
         for name, final in self._final.items():
             live = FlowCounts()
-            if session := self._sessions.get(name):
+            if (session := self._sessions.get(name)) and self._adaptation.counts(name):
                 try:
                     live, final = await session.count()
                 except (ChannelError, RefusedError) as error:
@@ -324,7 +328,7 @@ class SwitchDriver:
     def _bound_answers(self, name: str) -> None:
         """Bound what a switch may answer, if it is served: never below what it is given, whatever a site's limits are."""
         if served := self._served.get(name):
-            served.most_entries = max(self._most_entries[name], 2 * len(self._rules[name]))
+            served.most_entries = max(self._most_entries[name], 2 * self._adaptation.size(name))
 
     async def _keep_at_target(self, name: str, channel: Channel) -> None:
         """Keep a switch at its target from the moment on when this controller leads."""
@@ -343,10 +347,10 @@ class SwitchDriver:
             self._limited,
             self._survey,
             self._ration,
+            self._adaptation.calls(name),
         )
         self._sessions[name] = session
-        if name in self._targets:
-            session.set_target(self._targets[name], ())
+        session.set_target(self._adaptation.target(name), ())
         on_event(SwitchConnected(name))
         try:
             await session.run()

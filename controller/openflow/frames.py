@@ -16,6 +16,7 @@ dropped unparsed. A hello is read here alone, as os-ken does not step over an el
                          descriptions of ports
                          counts of queues
                          what has changed in the tables (EXT-187): which kind of change, and why a rule went, read here alone
+                         features of tables, read by Beamer itself, as far as their lengths agree
 """
 
 import struct
@@ -425,6 +426,7 @@ _PARTS: Mapping[int, Callable[[bytearray, Container[bytes]], bool | None]] = {
     ofp.OFPMP_PORT_DESC: _ports,
     ofp.OFPMP_QUEUE: _queues,
     ofp.OFPMP_EXPERIMENTER: _changes,
+    ofp.OFPMP_TABLE_FEATURES: lambda frame, _: None,
 }
 _CHECKS: Mapping[int, Callable[[bytearray, Container[bytes]], bool]] = {
     ofp.OFPT_ERROR: _error,

@@ -40,6 +40,24 @@ class SwitchInstalled:
 
 
 @dataclass(frozen=True)
+class SwitchForm:
+    """A connected switch is given its rules in another form than before; at first all are taken to have the full one.
+
+    form: one of `FORMS`. reason: why no fuller one. limits: a sentence for each thing that does not hold
+    there.
+    """
+
+    switch: str
+    form: str
+    reason: str
+    limits: tuple[str, ...] = ()
+
+
+FORMS = ("full", "host marks", "none")
+"""What the form of a switch may be: all four tables, forwarding in one table, where hosts' marks stand, or no rules at all."""
+
+
+@dataclass(frozen=True)
 class NetworkSeen:
     """What switches and hosts show of the network is another than before.
 
@@ -53,7 +71,7 @@ class NetworkSeen:
     remarks: tuple[str, ...] = ()
 
 
-SwitchEvent = SwitchConnected | SwitchLost | RulesWorkedOut | SwitchInstalled | NetworkSeen
+SwitchEvent = SwitchConnected | SwitchLost | RulesWorkedOut | SwitchInstalled | SwitchForm | NetworkSeen
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ left alone, and named where packets meet them before Beamer's.
 """
 
 import asyncio
-from collections.abc import Mapping
 
 import structlog
 
@@ -18,7 +17,7 @@ from controller.limited_log import LINES_AN_HOUR
 from controller.openflow import wire
 from controller.openflow.channel import Channel, ChannelError, RefusedError
 from controller.openflow.held_rules import Deviation, HeldRules
-from controller.openflow.rules import Band, Rule
+from controller.openflow.rules import Rule
 from controller.openflow.survey import Survey
 
 ANNOUNCED_S = 0.2  # What is announced is looked at so much later: changes seldom come alone.
@@ -31,8 +30,6 @@ FIRST_FACTOR = 10  # A rule that is read for the first time takes so much more.
 SHARE = 0.01  # Of a processor, the regular readings of all switches together take so much.
 MAX_FOREIGN = 1024  # Of a switch with more rules of other programs these are counted, and not read.
 MAX_NAMED = 3  # So many rules of other programs are named in a line.
-
-_LOWEST: Mapping[int, int] = {int(band.table): min(b.priority for b in Band if b.table is band.table) for band in Band}
 
 log = structlog.get_logger("beamer-controller")
 
@@ -167,7 +164,7 @@ class RuleWatch:
         if foreign is not None:
             self._foreign_at = now + _pause_s(len(read))
             others = [rule for rule, _, _ in read if isinstance(rule, wire.ForeignRule)]
-            self._take_foreign(len(others) if with_foreign else foreign, others)
+            self._take_foreign(len(others) if with_foreign else foreign, others, held)
         return deviation.new
 
     def _log_ours(self, deviation: Deviation) -> None:
@@ -176,12 +173,13 @@ class RuleWatch:
             what = {"missing": missing, "changed": deviation.changed, "unknown": deviation.unknown}
             log.warning("another program has changed Beamer's rules, which are mended", switch=self._switch, **what)
 
-    def _take_foreign(self, count: int, rules: list[wire.ForeignRule]) -> None:
+    def _take_foreign(self, count: int, rules: list[wire.ForeignRule], held: HeldRules) -> None:
         before, self._foreign = self._foreign, count
         if count > MAX_FOREIGN:
             in_the_way = self._in_the_way
         else:
-            in_the_way = tuple(sorted(rule for rule in rules if rule.priority >= _LOWEST.get(rule.table, 1 << 16)))
+            lowest = _lowest(held) if rules else {}
+            in_the_way = tuple(sorted(rule for rule in rules if rule.priority >= lowest.get(rule.table, 1 << 16)))
         if before == count and in_the_way == self._in_the_way:
             return
         named = tuple(map(str, in_the_way))
@@ -196,6 +194,14 @@ class RuleWatch:
             log.warning("rules of other programs come before Beamer's, and are left", switch=self._switch, **about)
         else:
             log.info("other rules of other programs than before", switch=self._switch, before=before, now=count)
+
+
+def _lowest(held: HeldRules) -> dict[int, int]:
+    """Return the lowest priority of the rules in each table."""
+    found: dict[int, int] = {}
+    for rule in held:
+        found[rule.table] = min(rule.priority, found.get(rule.table, rule.priority))
+    return found
 
 
 def _pause_s(rules: int) -> float:

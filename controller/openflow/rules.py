@@ -167,7 +167,7 @@ class Rule:
     @property
     def counts(self) -> bool:
         """Whether it counts a pair's traffic: a switch may hold rules of such a band that name no pair."""
-        return self._band in _COUNTING and any(name == "metadata" and isinstance(value, int) for name, value in self.match)
+        return self.band in _COUNTING and any(name == "metadata" and isinstance(value, int) for name, value in self.match)
 
     @property
     def pair(self) -> "HostPair | None":
@@ -182,10 +182,11 @@ class Rule:
     @property
     def climbs(self) -> bool:
         """Whether it supersedes an equal match by its priority."""
-        return self._band == Band.PAIR.number
+        return self.band == Band.PAIR.number
 
     @property
-    def _band(self) -> int:
+    def band(self) -> int:
+        """The number of its band, as its cookie has it."""
         return self.cookie >> 40 & 0xFF
 
 
@@ -243,7 +244,7 @@ def static_rules(fabric: Fabric, codepoints: Codepoints = LOCAL) -> dict[str, fr
     hops, found = fabric.next_hops, {}
     for name in fabric.switch:
         forwarding = (routes(fabric, name, position, hops) for position in range(len(fabric.hosts)))
-        found[name] = frozenset((*_entry(fabric, name, codepoints), *chain.from_iterable(forwarding)))
+        found[name] = frozenset((*entry_rules(fabric, name, codepoints), *chain.from_iterable(forwarding)))
     return found
 
 
@@ -303,7 +304,7 @@ def _marked(pair: HostPair, dscp: int, family: int) -> Match:
     return match(eth_type=family, metadata=pair.metadata, ip_dscp=dscp)
 
 
-def _entry(fabric: Fabric, switch: str, codepoints: Codepoints) -> Iterable[Rule]:
+def entry_rules(fabric: Fabric, switch: str, codepoints: Codepoints) -> Iterable[Rule]:
     """Yield how packets enter: trusted from another switch, cleared from a host."""
     families = (IPV4, IPV6) if fabric.has_ipv6 else (IPV4,)
     for link in fabric.links:

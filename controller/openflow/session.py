@@ -11,6 +11,7 @@ What grows with the rules is done in slices, of which all switches together have
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 from controller.event_loop.time_slices import CHEAP, TimeSlices, Work, batched
 from controller.limited_log import LimitedLog
 from controller.openflow import held_rules, wire
+from controller.openflow.capabilities import SwitchCapabilities
 from controller.openflow.channel import Channel, RefusedError, describe
 from controller.openflow.frames import RuleChanges
 from controller.openflow.held_rules import HeldRules
@@ -42,11 +44,17 @@ BATCH = 128  # messages written in one turn of the loop: some 10 ms
 
 @dataclass(frozen=True)
 class SwitchTarget:
-    """The rules and the meters that one switch should hold, and their generation. rules: also change to later generations'."""
+    """The rules and the meters that one switch should hold, and their generation.
+
+    rules: also change to later generations'. probes: whether some of them hand probes of cables over. queues: whether they set
+    queues.
+    """
 
     generation: int
     rules: Mapping[Slot, Rule]
     meters: frozenset[RateMeter] = frozenset()
+    probes: bool = True
+    queues: bool = True
 
 
 @dataclass
@@ -69,13 +77,34 @@ class FlowCounts:
         return FlowCounts(dict(self.by_pair))
 
 
+@dataclass(frozen=True)
+class FormCalls:
+    """Who is told what a switch can hold, and may then set another target.
+
+    answered: what it says of its tables. refused: the rules that it refuses for what they are, and by table that is full, how
+    many it holds. took_all: that it holds its target.
+    """
+
+    answered: Callable[[SwitchCapabilities], None] = lambda capabilities: None
+    refused: Callable[[Sequence[Rule], Mapping[int, int]], None] = lambda rules, full: None
+    took_all: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """A change that a switch has refused. kind: the error's type and code."""
+
+    reason: str
+    kind: tuple[int, int]
+
+
 class SwitchSession:
     """One switch from its connecting to its loss.
 
     final: takes the counts of removed rules. report: called with every generation that is installed. term: of the controller's
     leadership: the switch obeys the latest leader alone. outdo: returns a later term than one that a switch has obeyed, or
     raises `RefusedError`. turns: of all switches. limited: the log of what switches refuse. survey: of the network, if there
-    is one. ration: of all switches, one of its own if there is none.
+    is one. ration: of all switches, one of its own if there is none. forms: are told what the switch can hold.
     """
 
     def __init__(
@@ -90,6 +119,7 @@ class SwitchSession:
         limited: LimitedLog,
         survey: Survey | None = None,
         ration: WatchRation | None = None,
+        forms: FormCalls = FormCalls(),
     ) -> None:
         self._switch = switch
         self._survey = survey
@@ -105,16 +135,20 @@ class SwitchSession:
         self._held = HeldRules()
         self._meters: dict[int, RateMeter] = {}
         self._asked: set[int] = set()  # the transactions whose refusals are of interest
-        self._refused: dict[int, str] = {}
+        self._refused: dict[int, _Refusal] = {}
+        self._forms = forms
+        self._is_full = False  # It is set while rules that have lost their purpose have to make room.
         self._audit_at = 0.0
         self._watch = RuleWatch(switch, channel, turns, ration or WatchRation(), survey)
         self._wake = asyncio.Event()
         self._awaited: list[asyncio.Future[None]] = []  # Callers that wait until the switch is at its target.
         channel.on_message = self._on_message
 
-    def set_target(self, target: SwitchTarget, changed: Iterable[Slot]) -> None:
-        """Replace the target. changed: the slots in which it differs from the one before."""
+    def set_target(self, target: SwitchTarget | None, changed: Iterable[Slot]) -> None:
+        """Replace the target; None: the switch is left as it is. changed: the slots in which it differs from the one before."""
         self._target = target
+        if target is None:
+            self._installed = None
         self._held.mark_dirty(changed)
         self._wake.set()
 
@@ -122,6 +156,7 @@ class SwitchSession:
         """Keep the switch at its target. Raises `ChannelError` when it is gone, `RefusedError` where a later leader has it."""
         loop = asyncio.get_running_loop()
         await self._lead()
+        self._forms.answered(await self._ask_capabilities())
         if self._survey is not None:
             await self._survey.joined(self._switch, self._channel)
         while True:
@@ -166,6 +201,19 @@ class SwitchSession:
             self._term = await self._outdo(known.generation_id)
             await self._channel.request(wire.leading(datapath, self._term))
 
+    async def _ask_capabilities(self) -> SwitchCapabilities:
+        """Return what the switch says of itself. Raises `ChannelError`."""
+        asked = asyncio.ensure_future(self._channel.request(wire.tables_request(self._channel.datapath)))
+        await asyncio.sleep(0)  # Only then is it sent.
+        try:
+            # What is answered at all is answered before the barrier (OpenFlow 1.3.5, 6.2): one that is silent delays nothing.
+            await self._channel.request(wire.barrier(self._channel.datapath))
+        finally:
+            asked.cancel()
+            await asyncio.wait([asked])
+        answered = not asked.cancelled() and asked.exception() is None
+        return SwitchCapabilities(self._channel.n_tables or ofp.OFPTT_MAX, dict(asked.result()) if answered else None)
+
     async def _audit(self, now: float) -> None:
         """Read what the switch holds and restart the time-outs of pairs that are in use."""
         self._held.begin_reading()
@@ -191,16 +239,24 @@ class SwitchSession:
         metered = await self._give_meters(target.meters)
         wanted = target.rules.get if metered else partial(self._without_missing_meter, target.rules)
         change = await self._turns.do(self._held.compare(wanted, target.rules, now))
+        if self._is_full:
+            self._is_full = False
+            await self._change(wire.removal, [self._held[key] for key in self._held.retired if key in self._held])
         if change.add and not await self._change(wire.addition, change.add):
+            self._installed = None
+            # The target is another one since the switch has refused this one, or there is something that can make room.
+            if self._target is not target or (self._is_full and self._held.retired):
+                return now
             self._audit_at = now + RETRY_S
             return self._audit_at
+        self._forms.took_all()
         if not metered:
             self._audit_at = now + RETRY_S
         elif target.generation != self._installed:
             self._installed = target.generation
             self._report(SwitchInstalled(self._switch, target.generation, len(change)))
         if self._survey is not None:
-            self._survey.has_rules(self._switch)
+            self._survey.has_rules(self._switch, probes=target.probes, queues=target.queues)
         due = await self._unused([key for key, retired in self._held.retired.items() if retired.due <= now], now)
         # A rule may have become wanted again while counters were read: compare once more before removing.
         if due and not self._wake.is_set():
@@ -243,7 +299,7 @@ class SwitchSession:
         self._meters = await self._read_meters()
         missing = [meter for meter in different if self._meters.get(meter.id) != meter]
         if missing:
-            reasons = sorted(set(self._refused.values()))
+            reasons = sorted({refusal.reason for refusal in self._refused.values()})
             what = {"switch": self._switch, "meters": len(missing), "reasons": reasons}
             self._limited.error("switch holds no such meters", self._switch, tuple(reasons), **what)
         return not missing
@@ -285,7 +341,7 @@ class SwitchSession:
     async def _change(self, message: Callable[[Any, Rule], Any], rules: Sequence[Rule]) -> bool:
         """Send one message per rule and wait for the barrier; return whether the switch took them all."""
         datapath = self._channel.datapath
-        if message is wire.addition and any(rule.table == Table.ADMISSION for rule in rules):
+        if message is wire.addition and ACCESS_RULE.key in self._held and any(rule.table == Table.ADMISSION for rule in rules):
             self._channel.send(wire.renewal(datapath, ACCESS_RULE))
             await self._channel.request(wire.barrier(datapath))
             await asyncio.sleep(FLUSH_S)
@@ -306,10 +362,21 @@ class SwitchSession:
         for xid in refused:
             self._held.lose(sent[xid].key)
         if refused:
-            reasons = sorted({self._refused[xid] for xid in refused})
+            reasons = sorted({self._refused[xid].reason for xid in refused})
             what = {"switch": self._switch, "rules": len(refused), "reasons": reasons, "first": sent[refused[0]]}
             self._limited.error("switch refused rules", self._switch, tuple(reasons), **what)
+            if message is wire.addition:
+                self._report_refusals({sent[xid].key: (sent[xid], self._refused[xid].kind) for xid in refused})
         return not refused
+
+    def _report_refusals(self, refused: Mapping[RuleKey, tuple[Rule, tuple[int, int]]]) -> None:
+        """Tell which rules were refused for what they are, or as a table is full: another form may do without them."""
+        kinds = [rule for rule, kind in refused.values() if kind in wire.UNSUPPORTED]
+        full = {rule.table for rule, kind in refused.values() if kind == wire.TABLE_FULL}
+        if kinds or full:
+            held = Counter(rule.table for rule in self._held)
+            self._is_full = bool(full)
+            self._forms.refused(kinds, {table: held[table] for table in full})
 
     async def _send(self, message: Callable[[Any], Any], about: Iterable[Any]) -> None:
         """Send one message about each of many things."""
@@ -329,7 +396,7 @@ class SwitchSession:
         """Take in a message that answers no request."""
         if isinstance(message, parser.OFPErrorMsg):
             if message.xid in self._asked:
-                self._refused[message.xid] = describe(message)
+                self._refused[message.xid] = _Refusal(describe(message), (message.type, message.code))
         elif isinstance(message, parser.OFPFlowRemoved) and (rule := wire.removed(message)) and rule.counts:
             self._final.add(rule, message.byte_count, message.packet_count)
             # A rule that Beamer removed is no longer present; any other timed out, or was removed, and may still be wanted.

@@ -102,6 +102,7 @@ class Survey:
         self._addresses = frozenset(host.ip for host in fabric.hosts)
         self._channels: dict[str, Channel] = {}
         self._with_rules: set[str] = set()  # The switches that have had all their rules: before, they lose probes.
+        self._unset: set[str] = set()  # The switches that set no queue.
         self._all_ports: dict[str, dict[int, PortState]] = {}
         self._rounds = 0
         self._taken: Counter[PortKey] = Counter()  # packets that each port has handed over since the last round
@@ -143,9 +144,16 @@ class Survey:
         self._on_change()
         await self._settled()
 
-    def has_rules(self, switch: str) -> None:
-        """Take in that a switch has its rules, by which it hands probes over."""
-        if switch in self._channels and switch not in self._with_rules:
+    def has_rules(self, switch: str, *, probes: bool = True, queues: bool = True) -> None:
+        """Take in that a switch has its rules.
+
+        probes: whether by these it hands probes over: else their loss says nothing. queues: whether it sets queues: else it may
+        refuse to send what asks for one.
+        """
+        (self._unset.discard if queues else self._unset.add)(switch)
+        if not probes:
+            self._with_rules.discard(switch)
+        elif switch in self._channels and switch not in self._with_rules:
             self._with_rules.add(switch)
             self._probe(self._of_switch[switch])
 
@@ -292,7 +300,7 @@ class Survey:
     def _send(self, port: _Port, frame: bytes) -> bool:
         if (channel := self._channels.get(port.link.src)) is None:
             return False
-        _send(channel, port.link.port, frame)
+        _send(channel, port.link.port, frame, sets_queue=port.link.src not in self._unset)
         return True
 
     def _end_of(self, port: _Port) -> PortKey:
@@ -357,8 +365,8 @@ class Survey:
             port.answers.clear()
 
 
-def _send(channel: Channel, port: int, frame: bytes) -> None:
-    actions = [parser.OFPActionSetQueue(QUEUE), parser.OFPActionOutput(port)]
+def _send(channel: Channel, port: int, frame: bytes, *, sets_queue: bool) -> None:
+    actions = [*([parser.OFPActionSetQueue(QUEUE)] if sets_queue else []), parser.OFPActionOutput(port)]
     with suppress(ChannelError):  # It reads too slowly, or is gone: its session sees to that.
         channel.send(parser.OFPPacketOut(channel.datapath, ofp.OFP_NO_BUFFER, ofp.OFPP_CONTROLLER, actions, frame))
 

@@ -17,6 +17,30 @@ from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX, Match, Output,
 COOKIE = COOKIE_PREFIX << 48
 REWRITTEN = frozenset({"ip_dscp", "eth_dst"})
 STALE = ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE
+TABLE_FULL = ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_TABLE_FULL
+UNSUPPORTED = frozenset(
+    {
+        (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_TABLE_ID),
+        (ofp.OFPET_BAD_INSTRUCTION, ofp.OFPBIC_UNKNOWN_INST),
+        (ofp.OFPET_BAD_INSTRUCTION, ofp.OFPBIC_UNSUP_INST),
+        (ofp.OFPET_BAD_INSTRUCTION, ofp.OFPBIC_BAD_TABLE_ID),
+        (ofp.OFPET_BAD_INSTRUCTION, ofp.OFPBIC_UNSUP_METADATA),
+        (ofp.OFPET_BAD_INSTRUCTION, ofp.OFPBIC_UNSUP_METADATA_MASK),
+        (ofp.OFPET_BAD_MATCH, ofp.OFPBMC_BAD_TYPE),
+        (ofp.OFPET_BAD_MATCH, ofp.OFPBMC_BAD_WILDCARDS),
+        (ofp.OFPET_BAD_MATCH, ofp.OFPBMC_BAD_FIELD),
+        (ofp.OFPET_BAD_MATCH, ofp.OFPBMC_BAD_MASK),
+        (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_TYPE),
+        (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_ARGUMENT),
+        (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_TOO_MANY),
+        (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_QUEUE),
+        (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_UNSUPPORTED_ORDER),
+        (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_SET_TYPE),
+        (ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_UNKNOWN),
+        (ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_BAD_TABLE_ID),
+    }
+)
+"""The errors that say that a switch cannot carry a rule out, whatever else it holds: not those of rights or of bad messages."""
 METER_FLAGS = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
 MONITOR = 0xBEA3  # the number of the request to be told of changes
 MAX_ENCODED = 4096  # So many matches and instructions stay encoded: some 10 MB.
@@ -181,6 +205,11 @@ def port_state(described: Any) -> PortState:
 def queues_request(datapath: Any) -> Any:
     """Return the request for the counts of all queues of all ports: a switch names those that it has."""
     return parser.OFPQueueStatsRequest(datapath, 0, ofp.OFPP_ANY, ofp.OFPQ_ALL)
+
+
+def tables_request(datapath: Any) -> Any:
+    """Return the request for what each table can do; without tables of its own it changes nothing."""
+    return parser.OFPTableFeaturesStatsRequest(datapath, 0, [])
 
 
 def removed(message: Any) -> Rule | None:

@@ -167,9 +167,16 @@ def port_tree(
     families = ((False, 0), (True, QUEUES)) if ipv6 else ((False, 0),)  # The kernel wants other places for each.
     filters = (
         [
-            DscpFilter(prio=first + k + 1, dscp=codepoints.of(k), target=class_id(k), ipv6=is_ipv6)
-            for is_ipv6, first in families
-            for k in range(queues)
+            *(
+                DscpFilter(prio=first + k + 1, dscp=codepoints.of(k), target=class_id(k), ipv6=is_ipv6)
+                for is_ipv6, first in families
+                for k in range(queues)
+            ),
+            # Where an edge switch does not give them class 0, acknowledgements still have their host's mark.
+            *(
+                DscpFilter(prio=2 * QUEUES + 1 + is_ipv6, dscp=codepoints.acknowledgement, target=class_id(0), ipv6=is_ipv6)
+                for is_ipv6, _ in families
+            ),
         ]
         if port.classify == "dscp"
         else []

@@ -186,7 +186,7 @@ def test_an_interface_that_is_deleted_while_a_plan_is_applied_is_named_and_serve
                 assert len(here.run("tc", "class", "show", "dev", "lo").splitlines()) == 10, "the other one is served"
             assert [port.interface for port in enforcer.counters()] == ["lo"]
             here.run("ip", "link", "add", "data", "type", "veth", "peer", "name", "data2")
-            assert enforcer.apply(WANTED) == 1 + 10 + 8, "root, classes, filters"
+            assert enforcer.apply(WANTED) == 1 + 10 + 9, "root, classes, filters"
             assert enforcer.apply(WANTED) == 0
             assert len(here.run("tc", "class", "show", "dev", "data").splitlines()) == 10
         finally:

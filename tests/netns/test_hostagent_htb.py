@@ -47,7 +47,7 @@ def tc_classes(space: Namespace) -> dict[str, str]:
 
 
 def test_the_tree_is_the_one_that_tc_shows(spaces: tuple[Namespace, ...]) -> None:
-    assert with_queues(spaces[0], lambda q: q.reconcile("data", tree())) == 1 + 10 + 8
+    assert with_queues(spaces[0], lambda q: q.reconcile("data", tree())) == 1 + 10 + 9
     (root,) = json.loads(spaces[0].run("tc", "-j", "qdisc", "show", "dev", "data", "root"))
     assert (root["kind"], root["handle"], root["options"]["default"]) == ("htb", "1:", "0x9")
     classes = tc_classes(spaces[0])
@@ -59,7 +59,8 @@ def test_the_tree_is_the_one_that_tc_shows(spaces: tuple[Namespace, ...]) -> Non
         assert "ceil 20Mbit" in classes[f"1:{0x10 + k:x}"]
     shown = spaces[0].run("tc", "filter", "show", "dev", "data")
     picked = re.findall(r"flowid (\S+) .*\n\s+match (\w+)/fc000000 at 1", shown)
-    assert picked == [(f"1:{0x10 + k:x}", f"{(8 * k + 3) << 26:08x}") for k in range(8)]
+    of_classes = [(f"1:{0x10 + k:x}", f"{(8 * k + 3) << 26:08x}") for k in range(8)]
+    assert picked == [*of_classes, ("1:10", f"{7 << 26:08x}")]
 
 
 @pytest.mark.parametrize("rate_bps", [20_000_000, 10**9, 10**10, 10**11])
@@ -69,7 +70,7 @@ def test_nothing_changes_the_second_time(spaces: tuple[Namespace, ...], rate_bps
     def twice(queues: Queues) -> tuple[int, int]:
         return queues.reconcile("data", wanted), queues.reconcile("data", wanted)
 
-    assert with_queues(spaces[0], twice) == (19, 0)
+    assert with_queues(spaces[0], twice) == (20, 0)
     assert f"ceil {rate_bps // 10**6}Mbit" in tc_classes(spaces[0])["1:1"].replace("Gbit", "000Mbit")
 
 
@@ -133,6 +134,6 @@ def test_dscp_picks_the_class_whatever_ecn_says(spaces: tuple[Namespace, ...]) -
 
 
 def test_removal_gives_the_kernels_default_back(spaces: tuple[Namespace, ...]) -> None:
-    assert with_queues(spaces[0], lambda q: (q.reconcile("data", tree()), q.reconcile("data", None))) == (19, 1)
+    assert with_queues(spaces[0], lambda q: (q.reconcile("data", tree()), q.reconcile("data", None))) == (20, 1)
     assert "noqueue 0:" in spaces[0].run("tc", "qdisc", "show", "dev", "data")
     assert with_queues(spaces[0], lambda q: q.reconcile("data", None)) == 0

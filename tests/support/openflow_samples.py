@@ -10,6 +10,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto.ofproto_common import ONF_EXPERIMENTER_ID
 
 from controller.openflow.rules import COOKIE_PREFIX, Band
+from tests.support.switch_limits import SwitchLimits
 
 BASIC_CLASS = 0x8000
 COOKIE = COOKIE_PREFIX << 48 | Band.PAIR.number << 40 | 2 << 32 | 1  # of class 2, job 1
@@ -160,6 +161,7 @@ READ: Mapping[str, bytes] = {
     "queues": multipart(ofp.OFPMP_QUEUE, struct.pack("!IIQQQII", 3, 1, 0, 0, 0, 0, 0), bytes(40)),
     "no changes": frame(ofp.OFPT_MULTIPART_REPLY, rule_changes()),
     "changes": frame(ofp.OFPT_MULTIPART_REPLY, rule_changes(OWN_CHANGE, rule_change(ofp.ONFFME_MODIFIED, more=bytes(16)))),
+    "table features": multipart(ofp.OFPMP_TABLE_FEATURES, SwitchLimits().features()),
     "meters": multipart(ofp.OFPMP_METER_CONFIG, meter(0xB001, band()), meter(7), meter(9, band(ofp.OFPMBT_DSCP_REMARK))),
 }
 """A frame of each type that Beamer reads."""
@@ -173,6 +175,5 @@ NOT_READ: Mapping[str, bytes] = {
     "flow removed of another": flow_removed(match(field(105, bytes(4), oxm_class=1)), cookie=1),
     "port counters": multipart(ofp.OFPMP_PORT_STATS, bytes(112)),
     "another experimenter's part": multipart(ofp.OFPMP_EXPERIMENTER, struct.pack("!II", 0x2320, 2) + bytes(8)),
-    "table features": multipart(ofp.OFPMP_TABLE_FEATURES, bytes(64)),
 }
 """A frame of each type that a switch may send and Beamer does not read."""

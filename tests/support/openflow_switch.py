@@ -22,6 +22,7 @@ from controller.openflow.rules import JobRules, Output, Rule, RuleKey, SetField,
 from controller.openflow.terms import Terms
 from controller.openflow.wire import match_of
 from tests.support.openflow_samples import rule_changes
+from tests.support.switch_limits import SwitchLimits
 
 Packet = Mapping[str, int | str]
 
@@ -173,7 +174,8 @@ class FakeSwitch:
     term: the latest leader's, 0 before the first. ports: their descriptions, as on the wire. queues: by port and number; None:
     the switch does not show them. counts: whether it counts its rules, rather than answering by an error. announces:
     whether it promises to tell of changes, rather than answering by an error; `announce` does. counted, read, monitored: how
-    often it was asked for the number of its rules, for themselves, and for changes.
+    often it was asked for the number of its rules, for themselves, and for changes. limits: what it can do. says: what it says
+    that it can do, None where it answers that question by an error. silent: or not at all.
     """
 
     dpid: int
@@ -194,6 +196,9 @@ class FakeSwitch:
     counted: int = 0
     read: int = 0
     monitored: int = 0
+    limits: SwitchLimits = field(default_factory=SwitchLimits)
+    says: SwitchLimits | None = field(default_factory=SwitchLimits)
+    silent: bool = False
 
     def __post_init__(self) -> None:
         self.answering.set()
@@ -240,7 +245,7 @@ class FakeSwitch:
     def _take(self, kind: int, xid: int, frame: bytes) -> None:
         match kind:
             case ofp.OFPT_FEATURES_REQUEST:
-                self._write(ofp.OFPT_FEATURES_REPLY, xid, struct.pack("!QIBBxxII", self.dpid, 0, 4, 0, 0, 0))
+                self._write(ofp.OFPT_FEATURES_REPLY, xid, struct.pack("!QIBBxxII", self.dpid, 0, self.limits.tables, 0, 0, 0))
             case ofp.OFPT_ECHO_REQUEST:
                 self._write(ofp.OFPT_ECHO_REPLY, xid, frame[ofp.OFP_HEADER_SIZE :])
             case ofp.OFPT_BARRIER_REQUEST:
@@ -267,6 +272,8 @@ class FakeSwitch:
                 self._answer_count_request(xid, frame)
             case ofp.OFPMP_EXPERIMENTER:
                 self._answer_monitor_request(xid, frame)
+            case ofp.OFPMP_TABLE_FEATURES:
+                self._answer_features_request(xid, frame)
             case _:
                 self._answer_stats_request(xid, frame)
 
@@ -277,6 +284,10 @@ class FakeSwitch:
             code = struct.pack("!HH", ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_TABLE_FULL)
             self._write(ofp.OFPT_ERROR, message.xid, code + frame[:64])
         elif message.command == ofp.OFPFC_ADD:
+            others = (other for other in self.entries if other[0] == key[0] and other != key)
+            if (error := self.limits.error(message, others)) is not None:
+                self._write(ofp.OFPT_ERROR, message.xid, struct.pack("!HH", *error) + frame[:64])
+                return
             self.entries[key] = FlowEntry(message)
         elif message.command == ofp.OFPFC_DELETE_STRICT and key in self.entries:
             self.expire(key, ofp.OFPRR_DELETE)
@@ -317,6 +328,16 @@ class FakeSwitch:
         )
         self._write(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack("!HHxxxx", ofp.OFPMP_METER_CONFIG, 0) + configs)
 
+    def _answer_features_request(self, xid: int, frame: bytes) -> None:
+        if self.silent:
+            return
+        if self.says is None:
+            code = struct.pack("!HH", ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_MULTIPART)
+            self._write(ofp.OFPT_ERROR, xid, code + frame[:64])
+            return
+        body = self.says.features()
+        self._write(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack("!HHxxxx", ofp.OFPMP_TABLE_FEATURES, 0) + body)
+
     def _answer_queues_request(self, xid: int, frame: bytes) -> None:
         if self.queues is None:
             code = struct.pack("!HH", ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_MULTIPART)
@@ -354,6 +375,9 @@ class FakeSwitch:
     def _answer_stats_request(self, xid: int, frame: bytes) -> None:
         """Answer in two parts or more, as a switch with many rules does."""
         self.read += 1
+        if self.limits.tables <= frame[ofp.OFP_HEADER_SIZE + 8] < ofp.OFPTT_ALL:
+            self._write(ofp.OFPT_ERROR, xid, struct.pack("!HH", ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_TABLE_ID) + frame[:64])
+            return
         packed = [stats_of(entry) for entry in self._asked_for(frame)]
         parts = max(2, -(-len(packed) // MAX_PART))
         for number in range(parts):

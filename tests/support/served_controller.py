@@ -75,6 +75,10 @@ class SwitchesInMemory:
         """Lose a switch's connection."""
         self._on_event(SwitchLost(name))
 
+    def tell(self, event: SwitchEvent) -> None:
+        """Report an event."""
+        self._on_event(event)
+
     def see(self, seen: NetworkSeen) -> None:
         """Report what is seen of the network."""
         self._on_event(seen)

@@ -95,3 +95,22 @@ def test_what_waits_for_one_that_is_away_is_bounded() -> None:
         installation.switch_installed(name, generation, 1e9)
     installation.agent_applied("h1", generation, 1e9)
     assert len(installation.plan_ms) == LATENCY_SAMPLES
+
+
+def test_nobody_waits_for_a_switch_that_can_hold_no_rules_and_it_is_never_installed() -> None:
+    installation = Installation(["s1", "s2"], [], generation=1)
+    for switch in ("s1", "s2"):
+        installation.switch_connected(switch)
+        installation.switch_installed(switch, 1, 0.0)
+    installation.switch_able("s2", False)
+    assert installation.switches == {"s1": 1, "s2": 0}
+    assert not installation.everywhere
+    installation.want(2, True, [], [])
+    assert installation.on_switches == 1
+    installation.switch_installed("s1", 2, 1.0)
+    assert installation.on_switches == 2
+    assert not installation.everywhere
+    installation.switch_able("s2", True)
+    assert installation.on_switches == 0
+    installation.switch_installed("s2", 2, 2.0)
+    assert installation.everywhere

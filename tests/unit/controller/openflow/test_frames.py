@@ -11,6 +11,7 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from beamer.network.observed_fabric import PortState
 from controller.openflow import wire
+from controller.openflow.capabilities import tables_part
 from controller.openflow.frames import (
     FrameError,
     FrameHeader,
@@ -58,6 +59,8 @@ def read(data: bytes) -> Any:
         return wire.RuleReader().read(head.xid, checked)
     if part_kind(checked) == ofp.OFPMP_EXPERIMENTER:
         return rule_changes(checked)
+    if part_kind(checked) == ofp.OFPMP_TABLE_FEATURES:
+        return tables_part(head.xid, checked)
     return parser.msg_parser(DATAPATH, head.version, head.kind, head.length, head.xid, checked)
 
 

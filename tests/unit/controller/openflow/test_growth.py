@@ -57,7 +57,7 @@ def cost(before: Sequence[JobRules], after: Sequence[JobRules], connected: bool 
 
 
 async def settled(b: Bench) -> None:
-    await b.until(lambda: b.driver._targets and b.driver._targets["s1"].generation == 2)
+    await b.until(lambda: (target := b.driver._adaptation.target("s1")) is not None and target.generation == 2)
 
 
 @pytest.mark.parametrize("counts", [(FEW, MANY), *long(((2 * FEW, 2 * MANY),))], ids=str)

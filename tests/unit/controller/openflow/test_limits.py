@@ -50,11 +50,15 @@ class RawPeer:
     async def request(self, kind: int, passing: bool = False) -> int:
         """Return the transaction of the next request of this type; the request to lead is granted on the way.
 
-        passing: whether barriers on the way are answered, too.
+        What its tables can do, it does not say. passing: whether barriers on the way are answered, too.
         """
         while True:
             _, got, length, xid = struct.unpack("!BBHI", await self.reader.readexactly(8))
             body = await self.reader.readexactly(length - 8)
+            if got == ofp.OFPT_MULTIPART_REQUEST and struct.unpack_from("!H", body)[0] == ofp.OFPMP_TABLE_FEATURES:
+                asked = await self.request(ofp.OFPT_BARRIER_REQUEST)
+                self.writer.write(frame(ofp.OFPT_BARRIER_REPLY, xid=asked))
+                continue
             if got == kind:
                 return int(xid)
             if got == ofp.OFPT_ROLE_REQUEST:

@@ -94,13 +94,16 @@ class Link:
     takes_s: float = 0
     queued: tuple[int, ...] = (1, 2, 3)
     shows_queues: bool = True
+    sets_queues: bool = True
     datapath: Any = DATAPATH
 
     def send(self, *messages: Any) -> None:
         for message in messages:
             message.set_xid(1)
             message.serialize()
-            *_, output = message.actions
+            *others, output = message.actions
+            if others and not self.sets_queues:
+                continue
             self.wires.carry((self.name, output.port), message.data)
 
     async def request(self, message: Any) -> list[Any]:
@@ -328,6 +331,34 @@ def test_probes_to_a_switch_that_has_no_rules_yet_are_not_lost() -> None:
         assert site.texts() == []
         site.survey.has_rules("s1")
         await site.rounds(LOST)
+        assert site.dead() == {("l1", "s1"), ("l2", "s1")}
+
+    run(scenario)
+
+
+def test_the_loss_of_probes_says_nothing_of_a_switch_whose_rules_hand_none_over() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        site.survey.has_rules("s1", probes=False)  # before: others
+        site.wires.drops = lambda sender, frame: site.wires.cables.get(sender, ("", 0))[0] == "s1"
+        await site.rounds(2 * LOST)
+        assert site.texts() == []
+        assert site.dead() == frozenset()
+
+    run(scenario)
+
+
+def test_a_switch_that_sets_no_queue_is_not_asked_to() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        for name, link in site.links.items():
+            link.sets_queues = False
+            site.survey.has_rules(name, queues=False)
+        await site.rounds(2 * LOST)
+        assert site.texts() == []
+        assert site.dead() == frozenset()
+        site.survey.has_rules("s1")
+        await site.rounds(2 * LOST)
         assert site.dead() == {("l1", "s1"), ("l2", "s1")}
 
     run(scenario)

@@ -98,8 +98,11 @@ def test_managed_classes_are_ordered_by_priority_and_may_take_the_whole_link() -
 
 
 def test_a_switch_port_classifies_every_codepoint() -> None:
-    filters = port_tree(DSCP, 8, 0.1, {}).filters.values()
-    assert {f.dscp: f.target for f in filters} == {LOCAL.classes[k]: class_id(k) for k in range(8)}
+    filters = port_tree(DSCP, 8, 0.1, {}, ipv6=True).filters.values()
+    of_classes = {(LOCAL.classes[k], is_ipv6): class_id(k) for k in range(8) for is_ipv6 in (False, True)}
+    of_acknowledgements = {(LOCAL.acknowledgement, is_ipv6): class_id(0) for is_ipv6 in (False, True)}
+    assert {(f.dscp, f.ipv6): f.target for f in filters} == {**of_classes, **of_acknowledgements}
+    assert len({f.prio for f in filters}) == len(filters)
     assert not port_tree(MARK, 8, 0.1, {}).filters
 
 

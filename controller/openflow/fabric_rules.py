@@ -1,0 +1,152 @@
+"""The rules that every switch of a fabric should hold, each switch's in the form that it can hold.
+
+They are kept as of the four tables. What stands for them on a switch of another form is kept beside that, and follows every
+change. A switch is taken to hold everything until it is asked. What it refuses then stays known, also when it connects again,
+unless it says something else of its tables by then.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from beamer.network.codepoints import LOCAL, Codepoints
+from beamer.network.fabric import Fabric
+from controller.openflow.capabilities import RuleKind, SwitchCapabilities
+from controller.openflow.forms import FULL, FormChoice, FullForm, RuleForm, ShownLimits, candidates, choose, limits, shortages
+from controller.openflow.reports import SwitchForm
+from controller.openflow.rules import IPV4, IPV6, Rule, Slot, Table, static_rules
+
+ANY_SWITCH = SwitchCapabilities(len(Table))
+"""What is taken to be so of a switch that has said nothing."""
+
+
+@dataclass
+class _OfSwitch:
+    """What one switch should hold.
+
+    four: in four tables. form: in force, beside its neighbours' forms; None where it can hold none. held: in that form, the
+    same object as `four` where that is the same. first: the candidates before this one are out of question while it is
+    connected. tries: whether its form is tried again and again, as it has refused that and nothing else is left.
+    """
+
+    four: dict[Slot, Rule]
+    held: dict[Slot, Rule] | None
+    form: RuleForm | None = FULL
+    capabilities: SwitchCapabilities = ANY_SWITCH
+    shown: ShownLimits = field(default_factory=ShownLimits)
+    choice: FormChoice = field(default_factory=FormChoice)
+    first: int = 0
+    tries: bool = False
+
+
+class FabricRules:
+    """Keep the rules of all switches, and the form of each."""
+
+    def __init__(self, fabric: Fabric, codepoints: Codepoints = LOCAL) -> None:
+        self._fabric = fabric
+        self._codepoints = codepoints
+        self._families = (IPV4, IPV6) if fabric.has_ipv6 else (IPV4,)
+        self._of: dict[str, _OfSwitch] = {}
+        for name, rules in static_rules(fabric, codepoints).items():
+            four = {rule.slot: rule for rule in rules}
+            self._of[name] = _OfSwitch(four, four)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The switches."""
+        return self._of.keys()
+
+    def rules(self, switch: str) -> Mapping[Slot, Rule] | None:
+        """Return what a switch should hold, which later changes alter; None where it can hold no form."""
+        return self._of[switch].held
+
+    def form(self, switch: str) -> RuleForm | None:
+        """Return the form in force on a switch, None where it can hold none."""
+        return self._of[switch].form
+
+    def report(self, switch: str) -> SwitchForm:
+        """Return what is to be said of the form of a switch."""
+        choice = self._of[switch].choice
+        if choice.form is None:
+            return SwitchForm(switch, "none", choice.reason)
+        return SwitchForm(switch, choice.form.name, choice.reason, limits(self._fabric, switch, choice.form))
+
+    def change(self, switch: str, rules: Mapping[Slot, Rule | None]) -> Collection[Slot]:
+        """Change rules of the four tables; return the slots in which the switch may hold others than before."""
+        of = self._of[switch]
+        gone = [rule for slot in rules if (rule := of.four.get(slot)) is not None]
+        of.four.update((slot, rule) for slot, rule in rules.items() if rule is not None)
+        for slot, rule in rules.items():
+            if rule is None:
+                of.four.pop(slot, None)
+        if of.held is None or of.form is None or of.held is of.four:
+            return rules.keys()
+        changed = dict.fromkeys(one.slot for rule in gone for one in of.form.rules(rule))
+        for slot in changed:
+            of.held.pop(slot, None)
+        added = {one.slot: one for rule in rules.values() if rule is not None for one in of.form.rules(rule)}
+        of.held.update(added)
+        return changed.keys() | added.keys()
+
+    def answered(self, switch: str, capabilities: SwitchCapabilities) -> None:
+        """Take in what a switch that has connected says of itself."""
+        of = self._of[switch]
+        if capabilities != of.capabilities:
+            of.capabilities, of.shown = capabilities, ShownLimits()
+        of.first = 0
+        self._choose(of, switch)
+
+    def refused(self, switch: str, rules: Iterable[Rule], full: Mapping[int, int]) -> None:
+        """Take in which rules a switch has refused for what they are. full: by table that is full, how many rules it holds."""
+        of = self._of[switch]
+        of.shown = ShownLimits(of.shown.refused | {RuleKind.of(rule) for rule in rules}, {**of.shown.room, **full})
+        self._choose(of, switch)
+        of.tries = of.choice.form is None  # Some rules may be taken away there, and it may forward by those that it has.
+
+    def took_all(self, switch: str) -> None:
+        """Take in that a switch holds all that it should: what it has refused for a while is no more."""
+        of = self._of[switch]
+        if of.tries:
+            of.shown = ShownLimits()
+            self._choose(of, switch)
+
+    def outgrown(self, switch: str) -> bool:
+        """Return whether a switch is given another form, as its rules have become too many for it, or few enough."""
+        of, before = self._of[switch], self._of[switch].choice
+        fits = before.form is not None and not any(shortages(before.form, of.four.values(), of.capabilities, of.shown))
+        if not fits and not of.tries:
+            self._choose(of, switch)
+        return of.choice != before
+
+    def adapted(self, switch: str) -> Collection[Slot] | None:
+        """Have a switch's rules in the form that was chosen, beside its neighbours' as they are now.
+
+        Return the slots in which it had rules or has some now; None where its form stays.
+        """
+        of = self._of[switch]
+        form = of.form if of.tries else of.choice.form
+        if isinstance(form, FullForm):
+            form = replace(self._beside_neighbours(switch), queues=form.queues)
+        if form == of.form:
+            return None
+        before, of.form = of.held, form
+        if form is None or form == FULL:
+            of.held = None if form is None else of.four
+        else:
+            of.held = {one.slot: one for rule in of.four.values() for one in form.rules(rule)}
+        return {*(before or ()), *(of.held or ())}
+
+    def _choose(self, of: _OfSwitch, switch: str) -> None:
+        possible = candidates(self._fabric, switch, self._codepoints, of.four.values())
+        of.choice, of.tries = choose(possible, of.capabilities, of.shown, of.first), False
+        if of.choice.form is not None:
+            of.first = of.choice.position
+
+    def _beside_neighbours(self, switch: str) -> FullForm:
+        """Return the full form of a switch beside others of the forms that they have now."""
+        others = ((name, of.form) for name, of in self._of.items() if name != switch)
+        lesser = {name: form for name, form in others if form is not None and not form.admits}
+        if not lesser:
+            return FULL
+        edges = {name for name, form in lesser.items() if not form.ethernet}
+        unrestored = frozenset(i for i, host in enumerate(self._fabric.hosts) if self._fabric.edge_of[host.name] in edges)
+        return FullForm(True, unrestored, self._codepoints.acknowledgement, self._families)

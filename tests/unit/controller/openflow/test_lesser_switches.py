@@ -1,0 +1,325 @@
+"""The driver against switches that can do less than four tables ask for: what they hold, and what is said of them."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from os_ken.ofproto import ofproto_v1_3 as ofp
+
+from beamer.testing.fabrics import star, two_spines
+from controller.openflow import held_rules, rule_watch, session
+from controller.openflow.reports import NetworkSeen, SwitchEvent, SwitchForm, SwitchInstalled
+from controller.openflow.rules import JobRules
+from tests.support.openflow_samples import port
+from tests.support.openflow_switch import FakeSwitch, foreign_rule, leading_driver
+from tests.support.switch_limits import FIELDS, SwitchLimits
+from tests.unit.controller.openflow.test_driver import Bench, bench
+
+FABRIC = star(2)
+ONE_TABLE = SwitchLimits(tables=1, metadata=False, rewrites=frozenset())
+LEFT, RIGHT = FABRIC.hosts
+BOTH_DIRECTIONS = frozenset({(LEFT.ip, 1, RIGHT.ip, 2), (RIGHT.ip, 2, LEFT.ip, 1)})
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_rules, "SETTLE_S", 0.1)
+    monkeypatch.setattr(held_rules, "LINGER_S", 0.1)
+    monkeypatch.setattr(session, "FLUSH_S", 0.001)
+    monkeypatch.setattr(session, "RETRY_S", 0.05)
+
+
+def job(klass: int, caps: dict[str, int] | None = None, connections: int = 1) -> JobRules:
+    more = frozenset((LEFT.ip, 1000 + port, RIGHT.ip, 2) for port in range(connections - 1))
+    return JobRules("s/s/j", 1, 0, klass, BOTH_DIRECTIONS | more, caps or {})
+
+
+def forms(b: Bench) -> list[SwitchForm]:
+    return [event for event in b.events if isinstance(event, SwitchForm)]
+
+
+def tables(switch: FakeSwitch) -> set[int]:
+    return {table for table, _, _ in switch.entries}
+
+
+async def is_settled(b: Bench, switch: FakeSwitch, at_most: int) -> None:
+    """Wait until what is left of another form is gone."""
+    await b.until(lambda: len(switch.entries) <= at_most and tables(switch) == {0})
+
+
+ANSWERS = {
+    "that says so": FakeSwitch(1, limits=ONE_TABLE, says=ONE_TABLE),
+    "that answers by an error": FakeSwitch(1, limits=ONE_TABLE, says=None),
+    "that does not answer": FakeSwitch(1, limits=ONE_TABLE, silent=True),
+    "that refuses metadata alone": FakeSwitch(1, limits=SwitchLimits(metadata=False), says=None),
+    "that refuses rewriting of codepoints alone": FakeSwitch(
+        1, limits=SwitchLimits(rewrites=frozenset({"eth_dst"})), says=None
+    ),
+    "that says that it can do everything": FakeSwitch(1, limits=SwitchLimits(rewrites=frozenset({"eth_dst"}))),
+    "whose features reply alone says so": FakeSwitch(1, limits=replace(ONE_TABLE), says=None),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_a_switch_that_can_do_less_holds_one_table(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    switch = replace(ANSWERS[kind], entries={}, mods=[])
+
+    async def scenario() -> None:
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [job(2)])
+            b.connect(switch)
+            await b.installed(1)
+            form = forms(b)[-1]
+            assert (form.switch, form.form) == ("s1", "host marks")
+            assert form.reason.startswith("not full: it ")
+            assert b.events.index(form) < b.events.index(await b.installed(1))
+            ethernet = "eth_dst" in switch.limits.rewrites
+            await is_settled(b, switch, 2 * 21 + 2 if ethernet else 2 * 11)
+            b.driver.install(2, [job(5)])
+            assert (await b.installed(2)).changes == 0
+            assert await b.driver.counters() == ()
+            out = capsys.readouterr().out
+            assert "gave no counters" not in out
+            refused = "switch refused rules" in out
+            assert refused is (switch.says != switch.limits or switch.silent)
+
+    asyncio.run(scenario())
+
+
+def test_what_does_not_fit_is_not_half_installed() -> None:
+    limits = SwitchLimits(max_entries=12)
+
+    async def scenario() -> None:
+        switch = FakeSwitch(1, limits=limits, says=limits)
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [])
+            b.connect(switch)
+            await b.installed(1)
+            assert forms(b) == []
+            b.driver.install(2, [job(2, connections=20)])
+            await b.installed(2)
+            (form,) = forms(b)
+            assert "table 0 needs 24 rules and has room for 12" in form.reason
+            assert form.form == "host marks"
+            assert not [key for command, key in switch.mods if command == ofp.OFPFC_ADD and key[0] == 1 and key[1] >= 1000]
+
+    asyncio.run(scenario())
+
+
+def test_a_switch_without_room_is_named_with_both_figures_and_not_installed() -> None:
+    limits = SwitchLimits(max_entries=3)
+
+    async def scenario() -> None:
+        switch = FakeSwitch(1, limits=limits, says=limits)
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [job(2)])
+            b.connect(switch)
+            await b.until(lambda: forms(b))
+            await asyncio.sleep(0.1)
+            (form,) = forms(b)
+            assert form.form == "none"
+            assert "table 0 needs 4 rules and has room for 3" in form.reason
+            assert not [event for event in b.events if isinstance(event, SwitchInstalled)]
+            assert switch.mods == []
+
+    asyncio.run(scenario())
+
+
+def test_a_table_that_turns_out_to_be_full_leads_to_the_same() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(1, limits=SwitchLimits(max_entries=15), says=None)
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [job(2, connections=20)])
+            b.connect(switch)
+            await b.installed(1)
+            form = forms(b)[-1]
+            assert "table 0 needs 24 rules and has room for 15" in form.reason
+            assert form.form == "host marks"
+            await is_settled(b, switch, 8)
+
+    asyncio.run(scenario())
+
+
+def test_a_switch_that_takes_no_form_is_named_and_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(1, limits=SwitchLimits(matches=FIELDS - {"arp_tpa"}), says=None)
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [job(2)])
+            b.connect(switch)
+            await b.until(lambda: [form.form for form in forms(b)][-1:] == ["none"])
+            assert "refuses rules of table 0 that match arp_tpa" in forms(b)[-1].reason
+            assert not [event for event in b.events if isinstance(event, SwitchInstalled)]
+            switch.limits = SwitchLimits()
+            await b.installed(1)
+            await b.until(lambda: forms(b)[-1].form != "none")
+
+    asyncio.run(scenario())
+    assert "switch refused rules" in capsys.readouterr().out
+
+
+def test_a_switch_whose_rules_are_refused_later_counts_as_installed_once_they_are_there_again() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(1, says=None)
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [job(2)])
+            b.connect(switch)
+            await b.installed(1)
+            switch.limits = SwitchLimits(matches=FIELDS - {"arp_tpa"})
+            lost = [key for key in switch.entries if ("arp_op", 2) not in key[2] and ("eth_type", 0x0806) in key[2]]
+            for key in lost:
+                del switch.entries[key]
+            b.driver._sessions["s1"]._audit_at = 0.0
+            b.driver._sessions["s1"]._wake.set()
+            await b.until(lambda: [form.form for form in forms(b)][-1:] == ["none"])
+            switch.limits = SwitchLimits()
+            await b.installed(1, times=2)
+            await b.until(lambda: forms(b)[-1].form != "none")
+
+    asyncio.run(scenario())
+
+
+def test_a_full_table_is_freed_of_what_has_lost_its_purpose() -> None:
+    """A change that does not fit beside what it replaces: nothing of it would ever be taken."""
+    limits = SwitchLimits(max_entries=50)
+
+    async def scenario() -> None:
+        switch = FakeSwitch(1, limits=limits, says=limits)
+        async with bench(FABRIC) as b:
+            for generation, first in ((1, 1000), (2, 2000)):
+                there = frozenset((LEFT.ip, first + port, RIGHT.ip, 2) for port in range(40))
+                b.driver.install(generation, [JobRules("s/s/j", 1, 0, 2, there)])
+                if generation == 1:
+                    b.connect(switch)
+                await b.installed(generation)
+            assert forms(b) == []
+            assert tables(switch) == {0, 1, 2, 3}
+
+    asyncio.run(scenario())
+
+
+def test_a_restarted_controller_changes_nothing_on_switches_of_either_form() -> None:
+    fabric = two_spines(1)
+    ports = {"l1": (1, 2, 3), "l2": (1, 2, 3), "s1": (1, 2), "s2": (1, 2)}
+    switches = {
+        name: FakeSwitch(one.dpid, ports=tuple(port(n, f"{name}-eth{n}") for n in ports[name]))
+        for name, one in fabric.switch.items()
+    }
+    switches["l2"].limits = switches["l2"].says = ONE_TABLE
+    a, b = (host.ip for host in fabric.hosts)
+    both = JobRules("j", 1, 1, 2, frozenset({(a, 1, b, 2), (b, 2, a, 1)}))
+
+    async def scenario() -> list[SwitchInstalled]:
+        events: list[SwitchEvent] = []
+        driver = leading_driver(fabric, events.append, watches=True)
+        driver.install(1, [both])
+        await driver.start()
+        connections = [asyncio.create_task(one.connect(*driver.address)) for one in switches.values()]
+        async with asyncio.timeout(30):
+            while len(done := [event for event in events if isinstance(event, SwitchInstalled)]) < len(switches):
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.3)  # What has lost its purpose is gone by then.
+        await driver.stop()
+        await asyncio.gather(*connections)
+        return done
+
+    assert sum(one.changes for one in asyncio.run(scenario())) > 0
+    assert {one.switch: one.changes for one in asyncio.run(scenario())} == dict.fromkeys(fabric.switch, 0)
+
+
+def test_a_rule_of_another_program_below_those_of_the_lesser_form_is_not_in_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_watch, "COUNT_S", 0.05)
+
+    async def scenario() -> None:
+        switch = FakeSwitch(1, limits=ONE_TABLE, says=ONE_TABLE, ports=(port(1, "s1-eth1"), port(2, "s1-eth2")))
+        switch.entries.update([foreign_rule(0)])
+        events: list[SwitchEvent] = []
+        driver = leading_driver(FABRIC, events.append, watches=True)
+        driver.install(1, [job(2)])
+        await driver.start()
+        connection = asyncio.create_task(switch.connect(*driver.address))
+
+        def remarks() -> list[str]:
+            seen = [event for event in events if isinstance(event, NetworkSeen)]
+            return [text for text in seen[-1].remarks if "other programs" in text] if seen else []
+
+        async with asyncio.timeout(30):
+            while switch.counted < 6:
+                await asyncio.sleep(0.005)
+            assert remarks() == []
+            switch.entries.update([foreign_rule(60_000)])
+            while not remarks():
+                await asyncio.sleep(0.005)
+        await driver.stop()
+        await connection
+
+    asyncio.run(scenario())
+
+
+def test_a_switch_that_has_become_able_is_given_all_tables_when_it_connects() -> None:
+    async def scenario() -> None:
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [job(2)])
+            switch = FakeSwitch(1, limits=ONE_TABLE, says=ONE_TABLE)
+            b.connect(switch)
+            await b.installed(1)
+            switch.disconnect()
+            switch.limits = switch.says = SwitchLimits()
+            b.connect(switch)
+            await b.installed(1, times=2)
+            assert [form.form for form in forms(b)] == ["host marks", "full"]
+            assert tables(switch) == {0, 1, 2, 3}
+
+    asyncio.run(scenario())
+
+
+def test_a_lesser_switch_has_no_meters() -> None:
+    stranger = replace(FABRIC, hosts=(replace(LEFT, agent=None), RIGHT))
+
+    async def scenario() -> None:
+        for limits, metered in ((SwitchLimits(), True), (ONE_TABLE, False)):
+            switch = FakeSwitch(1, limits=limits, says=limits)
+            async with bench(stranger) as b:
+                b.driver.install(1, [job(2, caps={LEFT.name: 1_000_000})])
+                b.connect(switch)
+                await b.installed(1)
+                assert bool(switch.meters) is metered
+                assert any("no cap is held" in text for form in forms(b) for text in form.limits) is not metered
+
+    asyncio.run(scenario())
+
+
+def test_full_switches_follow_what_their_neighbours_turn_out_to_be() -> None:
+    """A leaf that cannot put addresses back: the other one writes no shadow address towards its hosts any more."""
+    fabric = two_spines()
+    a, b_ = fabric.hosts[0].ip, fabric.hosts[-1].ip
+    both = JobRules("j", 1, 1, 2, frozenset({(a, 1, b_, 2), (b_, 2, a, 1)}))
+
+    def rewritten(switch: FakeSwitch) -> set[str]:
+        actions = (
+            action
+            for (table, _, _), entry in switch.entries.items()
+            if table == 1
+            for instruction in entry.message.instructions
+            for action in getattr(instruction, "actions", ())
+        )
+        return {action.key for action in actions if action.type == ofp.OFPAT_SET_FIELD}
+
+    async def scenario() -> None:
+        switches = {name: FakeSwitch(one.dpid) for name, one in fabric.switch.items()}
+        without_queues = SwitchLimits(actions=frozenset({ofp.OFPAT_OUTPUT, ofp.OFPAT_SET_FIELD}))
+        switches["s2"].limits = switches["s2"].says = without_queues
+        async with bench(fabric) as b:
+            b.driver.install(1, [both])
+            for name in ("l1", "s1", "s2"):
+                b.connect(switches[name])
+            await b.until(lambda: "eth_dst" in rewritten(switches["l1"]))
+            switches["l2"].limits, switches["l2"].says = ONE_TABLE, None
+            b.connect(switches["l2"])
+            await b.until(lambda: rewritten(switches["l1"]) == {"ip_dscp"})
+            targets = {name: target for name in switches if (target := b.driver._adaptation.target(name)) is not None}
+            assert [name for name, target in targets.items() if not target.probes] == ["l2"]
+            assert [name for name, target in targets.items() if not target.queues] == ["s2"]
+            marked = ("ip_dscp", 7)
+            await b.until(lambda: any(table == 0 and marked in fields for table, _, fields in switches["s1"].entries))
+
+    asyncio.run(scenario())
