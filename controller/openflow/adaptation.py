@@ -12,7 +12,7 @@ from controller.openflow.fabric_rules import FabricRules
 from controller.openflow.meters import RateMeter
 from controller.openflow.reports import SwitchForm
 from controller.openflow.rules import Rule, Slot
-from controller.openflow.session import FormCalls, SwitchTarget
+from controller.openflow.switch_target import FormCalls, SwitchTarget
 
 SetTarget = Callable[[str, SwitchTarget | None, Iterable[Slot]], None]
 """Has a switch, if it is connected, hold a target; the last argument are the slots in which that differs from before."""

@@ -40,8 +40,9 @@ from controller.openflow.reports import (
 from controller.openflow.rule_watch import WatchRation
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot
-from controller.openflow.session import FlowCounts, SwitchSession, SwitchTarget
+from controller.openflow.session import FlowCounts, SwitchSession
 from controller.openflow.survey import Survey
+from controller.openflow.switch_target import SwitchTarget
 from controller.openflow.terms import Terms
 
 UNSERVED = 32  # So many connections beyond the fabric's own may have an unknown peer: few, as each may hold 128 kB unread.

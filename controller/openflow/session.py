@@ -33,6 +33,7 @@ from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rule_watch import RuleWatch, WatchRation
 from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Slot, Table
 from controller.openflow.survey import Survey
+from controller.openflow.switch_target import FormCalls, SwitchTarget
 
 FLUSH_S = 0.02
 AUDIT_S = HARD_S / 5
@@ -40,21 +41,6 @@ RETRY_S = 5.0
 MAX_FINAL_COUNTS = 3 << 16  # Final counts of so many pairs and classes are kept per switch: some 60 MB; 1000 jobs of 60 pairs.
 
 BATCH = 128  # messages written in one turn of the loop: some 10 ms
-
-
-@dataclass(frozen=True)
-class SwitchTarget:
-    """The rules and the meters that one switch should hold, and their generation.
-
-    rules: also change to later generations'. probes: whether some of them hand probes of cables over. queues: whether they set
-    queues.
-    """
-
-    generation: int
-    rules: Mapping[Slot, Rule]
-    meters: frozenset[RateMeter] = frozenset()
-    probes: bool = True
-    queues: bool = True
 
 
 @dataclass
@@ -75,19 +61,6 @@ class FlowCounts:
     def copy(self) -> "FlowCounts":
         """Return the same, which later counts do not change."""
         return FlowCounts(dict(self.by_pair))
-
-
-@dataclass(frozen=True)
-class FormCalls:
-    """Who is told what a switch can hold, and may then set another target.
-
-    answered: what it says of its tables. refused: the rules that it refuses for what they are, and by table that is full, how
-    many it holds. took_all: that it holds its target.
-    """
-
-    answered: Callable[[SwitchCapabilities], None] = lambda capabilities: None
-    refused: Callable[[Sequence[Rule], Mapping[int, int]], None] = lambda rules, full: None
-    took_all: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,36 @@
+"""What one switch should hold, and who is told what it can."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.openflow.capabilities import SwitchCapabilities
+from controller.openflow.meters import RateMeter
+from controller.openflow.rules import Rule, Slot
+
+
+@dataclass(frozen=True)
+class SwitchTarget:
+    """The rules and the meters that one switch should hold, and their generation.
+
+    rules: also change to later generations'. probes: whether some of them hand probes of cables over. queues: whether they set
+    queues.
+    """
+
+    generation: int
+    rules: Mapping[Slot, Rule]
+    meters: frozenset[RateMeter] = frozenset()
+    probes: bool = True
+    queues: bool = True
+
+
+@dataclass(frozen=True)
+class FormCalls:
+    """Who is told what a switch can hold, and may then set another target.
+
+    answered: what it says of its tables. refused: the rules that it refuses for what they are, and by table that is full, how
+    many it holds. took_all: that it holds its target.
+    """
+
+    answered: Callable[[SwitchCapabilities], None] = lambda capabilities: None
+    refused: Callable[[Sequence[Rule], Mapping[int, int]], None] = lambda rules, full: None
+    took_all: Callable[[], None] = lambda: None
