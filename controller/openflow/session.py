@@ -92,7 +92,7 @@ class SwitchSession:
         limited: LimitedLog,
         survey: Survey | None = None,
         ration: WatchRation | None = None,
-        forms: FormCalls = FormCalls(),
+        forms: FormCalls = FormCalls(),  # noqa: B008  # It is frozen.
     ) -> None:
         self._switch = switch
         self._survey = survey
