@@ -19,6 +19,7 @@ from beamer.errors import InputError, nearest
 from beamer.network.addresses import MAX_HOST_ADDRESSES, is_canonical, is_ipv6
 from beamer.network.arrays import Floats
 from beamer.network.next_hops import NextHops
+from beamer.network.ovsdb_address import parse_ovsdb_address
 from beamer.units import ETHERNET_MTU, whole
 from beamer.validation import input_error
 
@@ -66,11 +67,13 @@ class Switch:
     """An OpenFlow switch.
 
     dpid: its datapath id. agent: the host agent that owns its ports' queues, or None where its datapath honours `set_queue`.
+    ovsdb: where its database is, by which the controller makes these queues; None where an agent or the operator does.
     """
 
     name: str
     dpid: DatapathId
     agent: str | None = None
+    ovsdb: str | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,11 @@ class Fabric:
         for i, switch in enumerate(self.switches):
             if switch.name in self.host:
                 raise InputError(f"fabric.switches[{i}].name", switch.name, "a name that no host has")
+            if switch.ovsdb is not None:
+                parse_ovsdb_address(switch.ovsdb, f"fabric.switches[{i}].ovsdb")
+                if switch.agent is not None:
+                    expected = f"none beside agent {switch.agent}: one of the two makes the queues of {switch.name}"
+                    raise InputError(f"fabric.switches[{i}].ovsdb", switch.ovsdb, expected)
 
     def _check_further_addresses(self) -> None:
         taken = {host.ip for host in self.hosts}
@@ -187,6 +195,11 @@ class Fabric:
         """The names of all host agents, those of switches included."""
         found = {host.agent for host in self.hosts} | {switch.agent for switch in self.switches}
         return frozenset(agent for agent in found if agent is not None)
+
+    @cached_property
+    def with_databases(self) -> frozenset[str]:
+        """The names of the switches whose queues the controller makes by their databases."""
+        return frozenset(switch.name for switch in self.switches if switch.ovsdb is not None)
 
     @cached_property
     def link_index(self) -> dict[tuple[str, str], int]:
@@ -271,6 +284,9 @@ class Fabric:
         for host in data["hosts"]:
             if not host["addresses"]:  # A program that knows of no further addresses takes the file of a network without any.
                 del host["addresses"]
+        for switch in data["switches"]:
+            if switch["ovsdb"] is None:  # The same of one that knows of no databases.
+                del switch["ovsdb"]
         return data
 
     @classmethod

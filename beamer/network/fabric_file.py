@@ -79,6 +79,8 @@ class WrittenSwitch(FileEntry):
     """Its datapath id, hexadecimal as switches print it (`0x10`, or 16 digits), or decimal; 16 decimal digits need the `0x`."""
     agent: str | None = None
     """The name of the agent that makes its ports' queues; none where the switch honours `set_queue`."""
+    ovsdb: str | None = None
+    """Where the database of an Open vSwitch is, such as `ssl:10.0.0.5:6640`: the controller then makes the queues by it."""
 
 
 class CableEnd(FileEntry):
@@ -138,7 +140,7 @@ class FabricFile(FileEntry):
             return Fabric(
                 self.name,
                 tuple(Host(host.name, host.ip, host.mac, host.agent, host.addresses) for host in self.hosts),
-                tuple(Switch(switch.name, switch.dpid, switch.agent) for switch in self.switches),
+                tuple(Switch(switch.name, switch.dpid, switch.agent, switch.ovsdb) for switch in self.switches),
                 tuple(links),
                 self.planes,
                 self.mtu,
@@ -184,10 +186,7 @@ def people_form(fabric: Fabric) -> dict[str, Any]:
         "planes": fabric.planes,
         "mtu": fabric.mtu,
         "hosts": [_host_form(host) for host in fabric.hosts],
-        "switches": [
-            {"name": one.name, "dpid": f"0x{one.dpid:x}", **({} if one.agent is None else {"agent": one.agent})}
-            for one in fabric.switches
-        ],
+        "switches": [_switch_form(switch) for switch in fabric.switches],
         "cables": cables,
     }
 
@@ -196,6 +195,11 @@ def _host_form(host: Host) -> dict[str, Any]:
     form = {key: value for key, value in asdict(host).items() if value is not None}
     addresses = list(form.pop("addresses"))
     return {**form, "addresses": addresses} if addresses else form
+
+
+def _switch_form(switch: Switch) -> dict[str, Any]:
+    form = {key: value for key, value in asdict(switch).items() if value is not None}
+    return {**form, "dpid": f"0x{switch.dpid:x}"}
 
 
 def deployable(data: Mapping[str, Any]) -> Fabric:

@@ -17,8 +17,9 @@ from typing import Literal
 
 from beamer.errors import InputError
 from beamer.network.codepoints import LOCAL, Codepoints
-from beamer.network.plan import QUEUES, check_queues
+from beamer.network.plan import QUEUES
 from beamer.network.protocol import LocalWorker, Port
+from beamer.network.queue_rates import burst_bytes, port_rates
 from beamer.units import ETHERNET_HEADER, ETHERNET_MTU
 
 ROOT = 0x10000
@@ -28,7 +29,6 @@ _FIRST_MANAGED = 0x10010
 _FIRST_CAPPED = 0x10100
 _CAPPED = 0xE00  # Capped jobs are spread over so many ids.
 MAX_CAPPED = _CAPPED // 2  # At most so many jobs are capped: with half of the ids free, the next free one is near.
-LOWEST_PRIORITY = 7  # HTB turns anything above into this
 
 # A class with others below it has this quantum, which is not used there and never changed.
 _INNER_QUANTUM = ETHERNET_MTU + ETHERNET_HEADER
@@ -148,22 +148,19 @@ def port_tree(
     ipv6: whether a port that is classified by DSCP also looks at that of IPv6.
     Raises `InputError` for a rate, share, number of queues or class that no tree can have.
     """
-    check_queues(queues)
     if port.rate_bps < 8:
         raise InputError(f"ports[{port.interface}].rate_bps", port.rate_bps, "a rate of at least 8 bit/s")
-    if not 0 < unregistered_share < 1:
-        raise InputError("unregistered_share", unregistered_share, "a share between 0 and 1")
-    link, frame = port.rate_bps // 8, port.frame_bytes
-    token = max(1, link // 1000)  # HTB refuses a class without a rate of its own; a rate this low hardly bends strictness.
-    least = max(1, int(link * unregistered_share))
+    rates, frame = port_rates(port.rate_bps, queues, unregistered_share), port.frame_bytes
+    link, least = rates.link, rates.unregistered
     classes = [replace(_htb_class(LINK, ROOT, 0, link, link, frame), quantum=_INNER_QUANTUM)]
-    classes += [_htb_class(class_id(k), LINK, k, token, link, frame) for k in range(queues)]
-    classes.append(_htb_class(UNREGISTERED, LINK, LOWEST_PRIORITY, least, link, frame))
+    classes += [_htb_class(class_id(k), LINK, one.priority, one.rate, one.ceil, frame) for k, one in enumerate(rates.managed)]
+    classes.append(_htb_class(UNREGISTERED, LINK, least.priority, least.rate, least.ceil, frame))
     if port.classify == "mark":
         ids = cap_ids(caps)
         for job, cap in caps.items():
             ceiling = max(1, min(cap.rate_bps // 8, link))
-            classes.append(_htb_class(ids[job], LINK, cap.klass, min(token, ceiling), ceiling, frame))
+            token = min(rates.managed[0].rate, ceiling)
+            classes.append(_htb_class(ids[job], LINK, cap.klass, token, ceiling, frame))
     families = ((False, 0), (True, QUEUES)) if ipv6 else ((False, 0),)  # The kernel wants other places for each.
     filters = (
         [
@@ -212,10 +209,5 @@ def _htb_class(id_: int, parent: int, prio: int, rate: int, ceil: int, frame: in
 
 
 def _burst_us(rate: int, frame: int) -> int:
-    """Return how long a class may send at once, so that a timer that fires late costs no throughput.
-
-    Two busy cores wake HTB some milliseconds late, so a slow link gets 4 ms; a fast one gets 1 ms, enough there and less
-    of a burst; no class gets less than two frames.
-    """
-    size = max(2 * frame, min(rate * 4 // 1000, 64 * 1024), rate // 1000)
-    return min(max(1, size * 1_000_000 // rate), _MAX_BURST_US)
+    """Return for how long a class sends its burst at its rate, in microseconds."""
+    return min(max(1, burst_bytes(rate, frame) * 1_000_000 // rate), _MAX_BURST_US)
