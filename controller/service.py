@@ -125,6 +125,8 @@ async def _lead(service: Service, served: ReplaceableApplication, listener: sock
             tls=service.credentials.switches,
             watches=True,
             codepoints=settings.codepoints,
+            queues=settings.queues,
+            databases=service.credentials.databases,
         )
     await driver.start()  # Switches are then connected, and wait, when the journal has been read.
     try:

@@ -41,7 +41,7 @@ def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
             out.print(shown(f"remark: {text}"))
         for text in summary(found, of):
             out.print(shown(text))
-    if found["mismatches"] or found["unseen"]:
+    if found["mismatches"] or found["unseen"] or found.get("unread_queues"):
         sys.exit(1)
 
 
@@ -51,11 +51,13 @@ def summary(found: Json, switches: int) -> list[str]:
     if found["unseen"]:
         why = "not connected, see beamer status, or without a description of its ports, see the controller's log"
         lines.append(f"nothing is seen of {', '.join(found['unseen'])}: {why}")
+    if unread := found.get("unread_queues"):
+        lines.append(f"the queues of {', '.join(unread)} have not been read back, or not been seen in use yet")
     if found["dead_cables"]:
         lines.append(f"dead, and not used where there is another path: {', '.join('-'.join(e) for e in found['dead_cables'])}")
     if found["cut_off"]:
         lines.append(f"no path leads to {', '.join(found['cut_off'])}")
-    if not found["mismatches"] and not found["unseen"]:
+    if not found["mismatches"] and not found["unseen"] and not found.get("unread_queues"):
         but = " but for the remarks" if found.get("remarks") else ""
         lines.append(f"what {several(switches, 'switch', 'switches')} and their hosts show is as the network's file says{but}")
     return lines

@@ -95,6 +95,8 @@ def _problems(states: Sequence[ControllerState], health: Json, plan: Json | None
         yield f"the journal cannot be written: {health['journal']['failure']}"
     network = health.get("network", {})  # A controller of version 0.1.0 does not look at it.
     yield from network.get("mismatches", ())
+    if unread := network.get("unread_queues"):
+        yield f"the queues of {', '.join(unread)} have not been read back, or not been seen in use yet"
     if network.get("cut_off"):
         yield f"no path leads to {', '.join(network['cut_off'])}"
     for name, one in health.get("switch_forms", {}).items():

@@ -29,14 +29,28 @@ class PortState:
 
 
 @dataclass(frozen=True)
+class Mismatch:
+    """A port at which a network is not as its file says. kind: one of `KINDS`. text: a sentence for people.
+
+    port: 0 stands for the switch as a whole.
+    """
+
+    kind: str
+    switch: str
+    port: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Observation:
     """What is known of a network.
 
     ports: of each switch that is connected, by number. leads_to: where what a switch's port sends arrives. silent: ports to
     other switches whose probes arrive nowhere, also of switches that are not connected any more. answers: the Ethernet address
-    by which a host's IP address answers at a port. mute: ports at which nothing answers. unqueued: ports without a queue for
-    the most urgent class, of switches that say what queues they have. foreign: by switch, the rules of other programs that
-    packets meet before Beamer's.
+    by which a host's IP address answers at a port. mute: ports at which nothing answers. unqueued: ports that lack queues, of
+    switches that say what queues they have. foreign: by switch, the rules of other programs that packets meet before Beamer's.
+    disobeyed: ports whose queues count no packet that a queue was chosen for. databases: why switches with databases do not
+    get their queues. datapaths: the types that these databases name, by switch.
     """
 
     ports: Mapping[str, Mapping[int, PortState]] = field(default_factory=dict)
@@ -46,22 +60,30 @@ class Observation:
     mute: frozenset[PortKey] = frozenset()
     unqueued: frozenset[PortKey] = frozenset()
     foreign: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    disobeyed: frozenset[PortKey] = frozenset()
+    databases: tuple[Mismatch, ...] = ()
+    datapaths: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Mismatch:
-    """A port at which a network is not as its file says. kind: one of `KINDS`. text: a sentence for people."""
-
-    kind: str
-    switch: str
-    port: int
-    text: str
-
-
-KINDS = ("no port", "no link", "wrong cable", "no path", "wrong name", "no queues", "slower", "wrong host", "no host")
+KINDS = (
+    "no port",
+    "no link",
+    "wrong cable",
+    "no path",
+    "wrong name",
+    "no queues",
+    "foreign queues",
+    "not queued",
+    "no database",
+    "slower",
+    "wrong host",
+    "no host",
+)
 """What a mismatch may be: a port that does not exist, or has no link; a cable that leads elsewhere, or nowhere; an
-interface of another name than its agent shapes; a port that has no queues, and no agent to make them; a link below the file's
-rate; another host, another address of it, or none."""
+interface of another name than its agent shapes; a port that has no queues, or those of another program, or does not use them; a
+database by which no queues can be made; a link below the file's rate; another host, another address of it, or none."""
+USERSPACE = "netdev"
+"""The type of Open vSwitch's userspace datapath."""
 FASTER = 2.0
 """A link this many times as fast as its file says is remarked on: a rate above the true one by less may be meant."""
 _SHOWN = 3  # So many ports are named in a sentence.
@@ -76,6 +98,7 @@ def mismatches(fabric: Fabric, seen: Observation) -> tuple[Mismatch, ...]:
         for ip in answers:
             where.setdefault(ip, []).append(end)
     found = [one for link in fabric.links if link.src in seen.ports for one in _of_port(fabric, link, seen, where)]
+    found += seen.databases
     return tuple(sorted(found, key=lambda one: (one.switch, one.port)))
 
 
@@ -139,9 +162,7 @@ def _of_port(fabric: Fabric, link: Link, seen: Observation, where: Mapping[str, 
         yield Mismatch(
             "wrong name", *end, f"{here} is {state.name}; the file says {link.interface}, whose queues its agent makes"
         )
-    if end in seen.unqueued:
-        text = f"{here} has no queues, and no agent makes any: no class goes before another there"
-        yield Mismatch("no queues", *end, text)
+    yield from _of_queues(fabric, end, here, seen)
     if 0 < state.bps < link.rate_bps:
         yield Mismatch(
             "slower",
@@ -149,6 +170,21 @@ def _of_port(fabric: Fabric, link: Link, seen: Observation, where: Mapping[str, 
             f"{here} runs at {rate_text(state.bps)}; the file says {rate_text(link.rate_bps)}, so that no queue forms",
         )
     yield from _of_host(fabric, link, seen, where) if link.dst in fabric.host else _of_trunk(fabric, link, seen)
+
+
+def _of_queues(fabric: Fabric, end: PortKey, here: str, seen: Observation) -> Iterator[Mismatch]:
+    """Yield what is wrong with a port's queues. Where its database has a fault, that is the cause."""
+    if any(one.switch == end[0] and one.port in (0, end[1]) for one in seen.databases):
+        return
+    if end in seen.unqueued:
+        made = end[0] in fabric.with_databases
+        why = "although its database has them: see the log of ovs-vswitchd" if made else "and no agent makes any"
+        yield Mismatch("no queues", *end, f"{here} has no queues, {why}: no class goes before another there")
+    elif end in seen.disobeyed:
+        userspace = "; Open vSwitch's userspace datapath ignores set_queue, so let an agent make the queues"
+        why = userspace if seen.datapaths.get(end[0]) == USERSPACE else ""
+        text = f"{here} does not queue as told: its queues count none of the packets that rules choose a queue for{why}"
+        yield Mismatch("not queued", *end, text)
 
 
 def _of_trunk(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatch]:

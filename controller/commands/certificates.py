@@ -1,6 +1,6 @@
 """`beamer certs`: make the certificates of a deployment, and later those that it lacks, or new ones."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -44,17 +44,18 @@ def certs(
     if not (fabric or agent or switch):
         raise InputError("--fabric", None, "the network's file, or --agent and --switch where there is none yet")
     agents, switches = set(agent or ()), dict[str, int]()
-    of_file: tuple[Switch, ...] = ()
+    of_file, serving = tuple[Switch, ...](), frozenset[str]()
     if fabric is not None:
         network = read_fabric(fabric)
         agents |= network.agents
         of_file = network.switches
+        serving = frozenset(one.name for one in of_file if (one.ovsdb or "").startswith("ssl:"))
     for one, dpid in (*((known.name, known.dpid) for known in of_file), *map(_named_switch, switch or ())):
         if switches.setdefault(one, dpid) != dpid:
             raise InputError(
                 "--switch", f"{one}={dpid:016x}", f"one datapath id of {one}, which has {switches[one]:016x} already"
             )
-    wanted = list(subjects(agents, switches, tuple(name or ()), tuple(ip or ())))
+    wanted = list(subjects(agents, switches, tuple(name or ()), tuple(ip or ()), serving))
     for subject in wanted:
         list(subject.alternative_names())
     now = datetime.now(UTC)
@@ -72,17 +73,22 @@ def certs(
 
 
 def subjects(
-    agents: Iterable[str], switches: Mapping[str, int], dns: tuple[str, ...], ips: tuple[str, ...]
+    agents: Iterable[str],
+    switches: Mapping[str, int],
+    dns: tuple[str, ...],
+    ips: tuple[str, ...],
+    serving: Collection[str] = (),
 ) -> Iterator[Subject]:
     """Yield everybody of a network who has a certificate, the controller by its names and addresses first.
 
-    switches: their datapath ids by name. Raises `InputError` for a name that cannot be a file's and an identity's.
+    switches: their datapath ids by name. serving: those to whose databases the controller connects by TLS.
+    Raises `InputError` for a name that cannot be a file's and an identity's.
     """
-    yield Subject("controller", (CONTROLLER_URI,), dns, ips)
+    yield Subject("controller", (CONTROLLER_URI,), dns, ips, bool(serving))
     for agent in sorted(agents):
         yield Subject(f"agent-{check_identifier(agent, 'agent')}", (agent_uri(agent),))
     for switch, dpid in switches.items():
-        yield Subject(f"switch-{check_identifier(switch, 'switch')}", (switch_uri(dpid),))
+        yield Subject(f"switch-{check_identifier(switch, 'switch')}", (switch_uri(dpid),), has_both_parts=switch in serving)
 
 
 def _named_switch(text: str) -> tuple[str, int]:

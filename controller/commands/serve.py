@@ -25,7 +25,7 @@ from beamer.scenario_options import parse_joint_parts
 from beamer.studies.journal.location import check_no_secret
 from controller.address import listen, parse_address
 from controller.http.connections import connections_within, raise_descriptor_limit
-from controller.identity.credentials import check_exposure, read_credentials
+from controller.identity.credentials import check_databases, check_exposure, read_credentials
 from controller.limits import Limits, read_limits
 from controller.liveness.watch import GRACE_S, SILENCE_S, WatchOptions
 from controller.service import NO_OPENFLOW, Service, serve_until_stopped
@@ -112,6 +112,7 @@ def serve(
     watch = WatchOptions(grace, silence)
     settings = ControllerSettings(network, chosen, classes, carried_out, decides, seed, watch, most, profile)
     credentials = read_credentials(tls_cert, tls_key, tls_ca, token_key)
+    check_databases(network, None if switch_address is None else openflow, credentials, insecure)
     if not insecure:
         check_exposure(http, None if switch_address is None else openflow, credentials)
     connections = connections_within(raise_descriptor_limit(), most, len(network.switches) + len(network.agents))

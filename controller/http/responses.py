@@ -154,8 +154,8 @@ def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str,
 def health_response(runtime: Runtime) -> dict[str, Any]:
     """Return whether the journal takes events, and whether everything that the fabric names is connected and up to date.
 
-    network: in what it differs from its file, and remarks, which are no differences; unseen: the switches that show no ports.
-    switch_forms: of those that are connected.
+    network: in what it differs from its file, and remarks, which are no differences; unseen: switches that show no ports;
+    unread_queues: those whose queues the controller makes, and has not read back, or not seen in use. switch_forms: of those that are connected.
     """
     installation, journal = runtime.installation, runtime.batches
     return {
@@ -172,6 +172,7 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
             "dead_cables": [list(ends) for ends in sorted(runtime.condition.seen.dead)],
             "cut_off": list(runtime.condition.cut_off),
             "unseen": sorted(installation.switches.keys() - runtime.condition.seen.switches),
+            "unread_queues": sorted(runtime.condition.seen.unread),
         },
         "switch_forms": {
             name: {"form": one.form, "reason": one.reason, "limits": list(one.limits)}

@@ -2,6 +2,8 @@
 
 Its key signs nothing but these, needs to be nowhere but where certificates are made, and is made once. A certificate says
 what it is for: the controller's that it serves, the others' that they are clients, so that none passes for the controller.
+Where the controller connects to databases of switches, these serve as well, and it is a client of theirs. Such a switch passes
+for the controller with other switches, whose Open vSwitch asks for no name; not with agents, who do.
 """
 
 import ipaddress
@@ -40,11 +42,16 @@ class Subject:
     uris: tuple[str, ...] = ()
     dns: tuple[str, ...] = ()
     ips: tuple[str, ...] = ()
+    has_both_parts: bool = False
+    """Whether it both serves and connects, as controller and switch do where the switch has a database."""
 
     @property
-    def serves(self) -> bool:
-        """Whether others connect to it."""
-        return bool(self.dns or self.ips)
+    def usages(self) -> list[x509.ObjectIdentifier]:
+        """What its certificate is for: to serve those that know it by name or address, or to connect."""
+        serves, connects = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+        if self.has_both_parts:
+            return [serves, connects]
+        return [serves if self.dns or self.ips else connects]
 
     def alternative_names(self) -> Iterator[x509.GeneralName]:
         """Yield them as a certificate has them. Raises `InputError` for one that cannot stand in a certificate."""
@@ -111,10 +118,9 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject.name)])
         builder = _builder(name, self._certificate.subject, key.public_key(), now, min(expires, self.expires))
-        usage = ExtendedKeyUsageOID.SERVER_AUTH if subject.serves else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_usage(signs=False), critical=True)
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(subject.usages), critical=False)
         builder = builder.add_extension(_issuer(self._certificate), critical=False)
         if names := list(subject.alternative_names()):
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -138,7 +144,9 @@ class Authority:
             certificate.verify_directly_issued_by(self._certificate)
             key = serialization.load_pem_private_key(read_secret(files.key, "directory"), None)
             names = set(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-            good = key.public_key() == certificate.public_key() and names == set(subject.alternative_names())
+            usages = set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+            is_for = names == set(subject.alternative_names()) and usages >= set(subject.usages)
+            good = key.public_key() == certificate.public_key() and is_for
         except InputError:
             raise
         except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
@@ -146,6 +154,8 @@ class Authority:
             raise InputError("directory", str(files.certificate), expected) from error
         if not good:
             wanted = ", ".join((*subject.uris, *subject.dns, *subject.ips))
+            if subject.has_both_parts:
+                wanted += ", to serve and to connect"
             raise InputError("directory", str(files.certificate), f"a certificate of its key for {wanted}; --renew makes one")
         return certificate.not_valid_after_utc
 

@@ -20,14 +20,14 @@ class NetworkCondition:
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
-        self.seen = NetworkSeen()
+        self.seen = NetworkSeen(unread=fabric.with_databases)
         self.cut_off: tuple[str, ...] = ()
         self._limit = LogLimit(LINES_AN_HOUR, 3600.0)
 
     @property
     def fits(self) -> bool:
-        """Whether nothing is known to differ from the file."""
-        return not self.seen.mismatches
+        """Whether nothing is known to differ from the file, and all queues that the controller makes have been read back."""
+        return not (self.seen.mismatches or self.seen.unread)
 
     def take_in(self, seen: NetworkSeen) -> bool:
         """Take in what is seen now; return whether other cables are dead than before."""
@@ -39,10 +39,11 @@ class NetworkCondition:
         for text in seen.remarks:
             if text not in before.remarks and self._limit.take(text):
                 log.info("a remark on the network", remark=text)
-        # Of a switch that is not connected any more nothing is known.
-        mended = (one for one in known if one.switch in seen.switches and (one.switch, one.port) not in wrong)
+        # Of the ports of a switch that is not connected any more nothing is known.
+        mended = (one for one in known if (one.switch in seen.switches or not one.port) and (one.switch, one.port) not in wrong)
         for one in self._logged(mended):
-            log.info("a port is as the network's file says again", switch=one.switch, port=one.port)
+            what = "a port is as the network's file says again" if one.port else "the database of a switch is of use again"
+            log.info(what, switch=one.switch, **({"port": one.port} if one.port else {}))
         if seen.dead == before.dead:
             return False
         self.cut_off = cut_off(self._fabric, seen.dead)

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -13,6 +14,7 @@ from beamer.log_limit import VariedLogLimit
 from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from beamer.network.observed_fabric import dead_cables, mismatches, remarks
+from beamer.network.plan import QUEUES
 from controller.address import serve_switches
 from controller.event_loop.time_slices import TimeSlices
 from controller.identity.certificates import require_mutual
@@ -44,6 +46,7 @@ from controller.openflow.session import FlowCounts, SwitchSession
 from controller.openflow.survey import Survey
 from controller.openflow.switch_target import SwitchTarget
 from controller.openflow.terms import Terms
+from controller.ovsdb.keeper import QueueKeeper
 
 UNSERVED = 32  # So many connections beyond the fabric's own may have an unknown peer: few, as each may hold 128 kB unread.
 ALIVE_S = 2.0  # A switch has so long to answer when another connection claims to be it; a busy one takes tenths of a second.
@@ -66,7 +69,7 @@ class SwitchDriver:
     host, port: where switches connect; port 0 takes a free one, see `address`. tls: how switches connect, in plain text if
     there is none; it has to ask for certificates. serve_again_s: least time between the beginnings of two sessions of a switch.
     watches: whether it looks where cables lead, reports what differs from the fabric, and leads packets around dead cables.
-    codepoints: of classes.
+    codepoints: of classes. queues: their number. databases: how it connects to the databases that make queues, by TLS.
     Raises `InputError` if `tls` lets anybody in.
 
     Before `lead` this controller follows another one. It keeps switches connected and as they are, so that none has to connect
@@ -85,6 +88,8 @@ class SwitchDriver:
         serve_again_s: float = SERVE_AGAIN_S,
         watches: bool = False,
         codepoints: Codepoints = LOCAL,
+        queues: int = QUEUES,
+        databases: ssl.SSLContext | None = None,
     ) -> None:
         if tls is not None:
             require_mutual(tls)
@@ -111,10 +116,11 @@ class SwitchDriver:
         self._ration = WatchRation()
         self._endings = VariedLogLimit(MAX_LOGGED, LOG_AGAIN_S)
         self._detours = Detours(fabric, self._turns, self._replace)
-        self._survey = Survey(fabric, self._turns, self._look_soon, self._settled, codepoints) if watches else None
+        self._survey = Survey(fabric, self._turns, self._look_soon, self._settled, codepoints, queues) if watches else None
+        self._keeper = QueueKeeper(fabric, queues, databases, self._look_soon)
         self._looks = False  # It is set while `_look` is due.
         self._gathered, self._gather_until = asyncio.Event(), 0.0
-        self._seen = NetworkSeen()
+        self._seen = NetworkSeen(unread=fabric.with_databases)
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
 
@@ -150,7 +156,8 @@ class SwitchDriver:
             if self._survey is not None and not self._tasks:
                 loop = asyncio.get_running_loop()
                 self._gather_until = loop.time() + GATHER_S
-                self._tasks = [loop.create_task(self._survey.run()), loop.create_task(self._detours.run())]
+                running = self._survey.run(), self._detours.run(), self._keeper.run()
+                self._tasks = [loop.create_task(one) for one in running]
 
     async def stop(self) -> None:
         """Stop listening and drop every connection; the switches keep their rules."""
@@ -205,10 +212,11 @@ class SwitchDriver:
         self._looks = False
         assert self._survey is not None
         assert self._lead is not None
-        observation = self._survey.observation()
+        keeper = self._keeper
+        observation = replace(self._survey.observation(), databases=keeper.faults, datapaths=keeper.datapath_types)
         found = mismatches(self._fabric, observation)
         dead, odd = dead_cables(self._fabric, found, observation.silent), remarks(self._fabric, observation)
-        seen = NetworkSeen(found, dead, frozenset(observation.ports), odd)
+        seen = NetworkSeen(found, dead, frozenset(observation.ports), odd, keeper.unread | self._survey.unused)
         if seen != self._seen:
             self._seen = seen
             self._detours.avoid(seen.dead)

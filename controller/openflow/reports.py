@@ -62,13 +62,15 @@ class NetworkSeen:
     """What switches and hosts show of the network is another than before.
 
     mismatches: from its file. dead: the cables between switches that nothing passes, around which packets are led.
-    switches: those that show their ports. remarks: a sentence for each thing that is odd and no mismatch.
+    switches: those that show their ports. remarks: a sentence for each thing that is odd and no mismatch. unread: switches
+    whose queues the controller makes, and has not read back, or not yet seen in use.
     """
 
     mismatches: tuple[Mismatch, ...] = ()
     dead: frozenset[Cable] = frozenset()
     switches: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
+    unread: frozenset[str] = frozenset()
 
 
 SwitchEvent = SwitchConnected | SwitchLost | RulesWorkedOut | SwitchInstalled | SwitchForm | NetworkSeen

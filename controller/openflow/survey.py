@@ -24,11 +24,13 @@ from beamer.log_limit import LogLimit
 from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric, Link
 from beamer.network.observed_fabric import Observation, PortKey, PortState
+from beamer.network.plan import QUEUES
 from controller.event_loop.time_slices import TimeSlices, batched
 from controller.openflow import wire
 from controller.openflow.channel import Channel, ChannelError, RefusedError
 from controller.openflow.frames import PacketIn
 from controller.openflow.probes import cable_probes, host_answer, host_probe
+from controller.openflow.queue_use import QueueUse
 
 ROUND_S = 1.0  # Probes are sent so often, if not more of them than these would be due:
 PROBES_PER_S = 500
@@ -53,7 +55,7 @@ class _Port:
     """What is known of a switch's port that the file names.
 
     answers: Ethernet addresses by IP, each with the round in which it was heard last. lost: probes in a row that arrived
-    nowhere.
+    nowhere. use: of its queues.
     """
 
     link: Link
@@ -62,6 +64,7 @@ class _Port:
     answers: dict[str, tuple[str, int]] = field(default_factory=dict)
     lost: float = 0
     heard: bool = False
+    use: QueueUse = field(default_factory=QueueUse)
 
     @property
     def key(self) -> PortKey:
@@ -77,6 +80,7 @@ class Survey:
 
     turns: in which probes are sent. on_change: called on the loop where something else is known than before. settled: waits
     until what follows from that is ready, so that a switch that connects is not given rules over a cable without light first.
+    queues: the number of classes.
     """
 
     def __init__(
@@ -86,8 +90,10 @@ class Survey:
         on_change: Callable[[], None],
         settled: Callable[[], Awaitable[None]],
         codepoints: Codepoints = LOCAL,
+        queues: int = QUEUES,
     ) -> None:
         self._fabric = fabric
+        self._numbers = {*range(queues + 1)}  # of the queues of a port that the controller has made
         self._turns = turns
         self._on_change = on_change
         self._settled = settled
@@ -127,7 +133,18 @@ class Survey:
             mute=frozenset(port.key for port in lost if port.link.dst in self._fabric.host),
             unqueued=frozenset(key for name in self._channels for key in self._unqueued.get(name, ())),
             foreign={name: rules for name, rules in self._foreign.items() if rules and name in self._channels},
+            disobeyed=frozenset(port.key for port in self._queued() if port.use.obeyed is False),
         )
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """The switches of whose queues, which the controller makes, it is not known yet whether they are used."""
+        return frozenset(port.link.src for port in self._queued() if port.use.obeyed is None)
+
+    def _queued(self) -> Iterator[_Port]:
+        """Yield the ports with a link of connected switches whose queues the controller makes."""
+        for name in self._fabric.with_databases & self._channels.keys():
+            yield from (port for port in self._of_switch[name] if port.is_up)
 
     async def joined(self, switch: str, channel: Channel) -> None:
         """Watch a switch that this controller has begun to lead. Raises `ChannelError` where it is gone."""
@@ -173,7 +190,7 @@ class Survey:
         del self._all_ports[switch]
         for port in self._of_switch[switch]:
             is_dead = port.lost >= LOST or port.leads_to not in (None, self._end_of(port))
-            port.state, port.leads_to, port.lost = None, None, LOST if is_dead else 0
+            port.state, port.leads_to, port.lost, port.use = None, None, LOST if is_dead else 0, QueueUse()
             port.answers.clear()
         self._on_change()
 
@@ -210,9 +227,9 @@ class Survey:
                 loop.call_exception_handler({"message": "a fault while queues were looked at", "exception": error})
 
     async def _read_all_queues(self) -> None:
-        known = dict(self._unqueued)
+        known = dict(self._unqueued), [port.use.obeyed for port in self._ports.values()]
         await asyncio.gather(*map(self._read_queues, tuple(self._channels)))
-        if known != self._unqueued:
+        if known != (self._unqueued, [port.use.obeyed for port in self._ports.values()]):
             self._on_change()
 
     async def _send_probes(self) -> None:
@@ -261,6 +278,7 @@ class Survey:
         channel = self._channels.get(switch)
         if channel is None or self._fabric.switch[switch].agent is not None:
             return
+        told = {port.link.port: port.use.told for port in self._of_switch[switch]}
         try:
             async with asyncio.timeout(BARRIER_S):
                 read = await channel.request(wire.queues_request(channel.datapath))
@@ -269,8 +287,12 @@ class Survey:
                 log.warning("switch does not show its queues, so they are not checked", switch=switch, reason=str(error))
             return
         if self._channels.get(switch) is channel:
-            queued = {int(one.port_no) for one in read if one.queue_id == QUEUE}
-            self._unqueued[switch] = frozenset(port.key for port in self._of_switch[switch] if port.link.port not in queued)
+            found = {(int(one.port_no), int(one.queue_id)): int(one.tx_packets) for one in read}
+            needed = self._numbers if switch in self._fabric.with_databases else {QUEUE}
+            numbers = {port.key: {(port.link.port, queue) for queue in needed} for port in self._of_switch[switch]}
+            self._unqueued[switch] = frozenset(key for key, queues in numbers.items() if not queues <= found.keys())
+            for port in self._of_switch[switch] if switch in self._fabric.with_databases else ():
+                port.use.read(found.get((port.link.port, QUEUE)), told[port.link.port])
 
     def _frames(self, probed: Iterable[_Port]) -> Iterator[tuple[_Port, bytes]]:
         """Yield what is sent from each port."""
@@ -301,6 +323,7 @@ class Survey:
         if (channel := self._channels.get(port.link.src)) is None:
             return False
         _send(channel, port.link.port, frame, sets_queue=port.link.src not in self._unset)
+        port.use.told += 1  # Where a switch cannot be told, too: its queues are not used.
         return True
 
     def _end_of(self, port: _Port) -> PortKey:
@@ -361,7 +384,7 @@ class Survey:
         """Take in a port's state. What it leads to is to be seen anew once it has a link again."""
         port.state = state
         if not port.is_up:
-            port.leads_to, port.lost = None, LOST
+            port.leads_to, port.lost, port.use = None, LOST, QueueUse()
             port.answers.clear()
 
 
