@@ -142,7 +142,9 @@ async def connected(address: OvsdbAddress, dpid: int, tls: ssl.SSLContext | None
             reading = tasks.create_task(connection.serve())
             yield connection
             reading.cancel()
-    except BaseExceptionGroup as group:  # Of a task group.
+    except BaseExceptionGroup as group:  # Of the task group, which prefers it to being cancelled at the same time.
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError from None
         raise first_of(group) from None
     finally:
         writer.transport.abort()
