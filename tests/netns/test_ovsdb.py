@@ -1,0 +1,108 @@
+"""A controller that makes the queues of real switches by their databases, and finds out what the switches do with them."""
+
+import asyncio
+import re
+from collections.abc import Callable
+
+import pytest
+
+from beamer.network.observed_fabric import Mismatch
+from controller.openflow import survey
+from controller.openflow.reports import NetworkSeen
+from tests.netns.lab import FABRIC, NAMES, Lab, Listener
+from tests.netns.queue_makers import with_databases
+from tests.support.checkout import ROOT
+from tests.support.pages import blocks
+
+pytestmark = pytest.mark.netns
+PATIENCE_S = 30
+TOLD = "does not queue as told: its queues count none of the packets that rules choose a queue for"
+USERSPACE = "Open vSwitch's userspace datapath ignores set_queue, so let an agent make the queues"
+
+
+async def seen(of: Listener, holds: Callable[[NetworkSeen], bool]) -> NetworkSeen:
+    """Return what is seen of the network once something holds of it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not (of.seen() and holds(of.seen()[-1])):
+            await asyncio.sleep(0.02)
+    return of.seen()[-1]
+
+
+def kinds(found: NetworkSeen) -> set[tuple[str, str, int]]:
+    return {(one.kind, one.switch, one.port) for one in found.mismatches}
+
+
+def test_the_userspace_datapath_has_queues_and_does_not_use_them_and_this_is_found_out(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "QUEUES_S", 0.5)
+    monkeypatch.setattr(survey, "ROUND_S", 0.2)
+    fabric = with_databases(FABRIC, f"unix:{lab.directory}/db.sock")
+    ports = [(link.src, link.port) for link in FABRIC.links if link.src in FABRIC.switch]
+
+    async def scenario() -> None:
+        async with Listener(fabric=fabric, watches=True) as of:
+            await of.install(1)
+            found = await seen(of, lambda one: len(one.mismatches) == len(ports))
+            expected = {Mismatch("not queued", *key, f"{key[0]} port {key[1]} {TOLD}; {USERSPACE}") for key in ports}
+            assert set(found.mismatches) == expected
+            assert found.dead == frozenset(), "packets pass"
+            assert all(one.unread or one.mismatches for one in of.seen() if one.switches == NAMES), (
+                "it is never taken for right"
+            )
+
+    lab.drive(scenario)
+    queues = lab.run("ovs-ofctl", "-O", "OpenFlow13", "queue-stats", "l1", "1")
+    packets = {int(queue): int(count) for queue, count in re.findall(r"queue (\d+): bytes=\d+, pkts=(\d+)", queues)}
+    assert packets.keys() == set(range(9)), "queues stay when the controller ends"
+    assert packets[0] > 0
+    assert not any(packets[queue] for queue in range(1, 9)), "all went by queue 0"
+
+
+def test_a_database_that_goes_is_named_holds_no_rules_up_and_is_found_again(lab: Lab) -> None:
+    fabric = with_databases(FABRIC, f"unix:{lab.directory}/db.sock")
+    server = ["ovsdb-server", f"{lab.directory}/conf.db", f"--remote=punix:{lab.directory}/db.sock"]
+
+    async def scenario() -> None:
+        async with Listener(fabric=fabric, watches=True) as of:
+            await of.install(1)
+            await seen(of, lambda one: one.unread == frozenset() or not one.mismatches)
+            await asyncio.to_thread(lab.run, "ovs-appctl", "-t", "ovsdb-server", "exit")
+            gone = {("no database", name, 0) for name in NAMES}
+            found = await seen(of, lambda one: gone <= kinds(one))
+            assert found.unread == NAMES
+            assert (
+                "No such file or directory" in found.mismatches[0].text or "closed the connection" in found.mismatches[0].text
+            )
+            await of.install(2)
+            quiet = ["--detach", "--no-chdir", "--pidfile", "--log-file", "-vconsole:off"]
+            await asyncio.to_thread(lab.run, *server, *quiet)
+            await seen(of, lambda one: not gone & kinds(one))
+
+    lab.drive(scenario)
+
+
+def test_the_documented_lines_remove_beamers_queues_and_no_others(lab: Lab) -> None:
+    fabric = with_databases(FABRIC, f"unix:{lab.directory}/db.sock")
+    theirs = "--id=@q create qos type=linux-htb queues:1=@a -- --id=@a create queue dscp=7"
+    lab.run("sh", "-c", f"ovs-vsctl set port l2-eth2 qos=@q -- {theirs}")
+
+    async def scenario() -> None:
+        async with Listener(fabric=fabric, watches=True) as of:
+            found = await seen(of, lambda one: one.unread != NAMES and len(one.mismatches) > 0)
+            assert ("foreign queues", "l2", 2) in kinds(found)
+            async with asyncio.timeout(PATIENCE_S):
+                while "l1-eth3" not in await asyncio.to_thread(lab.run, "sh", "-c", WITH_QUEUES):
+                    await asyncio.sleep(0.1)
+
+    lab.drive(scenario)
+    page = (ROOT / "docs/switches/open-vswitch.md").read_text()
+    (removal,) = (block.code for block in blocks(page) if "destroy" in block.code)
+    lab.run("sh", "-ec", removal)
+    assert lab.run("sh", "-c", WITH_QUEUES).split() == ["l2-eth2"]
+    assert len(lab.run("ovs-vsctl", "--bare", "--columns=_uuid", "list", "qos").split()) == 1
+    assert len(lab.run("ovs-vsctl", "--bare", "--columns=_uuid", "list", "queue").split()) == 1
+    assert "htb" not in lab.run("tc", "qdisc", "show", "dev", "l1-eth1")
+
+
+WITH_QUEUES = "ovs-vsctl --bare --columns=name find port qos!=[]"
