@@ -1,6 +1,7 @@
 """A connection to a switch's database: its rows as of the latest notice, and transactions."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,8 +17,13 @@ CONNECT_S = 5.0
 ANSWER_S = 10.0  # A database has so long for an answer.
 SILENCE_S = 5.0  # One that says nothing for so long is asked whether it is there.
 DATABASE = "Open_vSwitch"
+_CLOSED = "it has closed the connection"
 _CHUNK = 1 << 16
 _SHOWN = 200  # So many characters of what a peer says are shown.
+
+
+class OvsdbClosedError(OvsdbError):
+    """A database has closed the connection."""
 
 
 class RefusedTransactionError(OvsdbError):
@@ -68,9 +74,9 @@ class OvsdbConnection:
                 self._writer.write(request("echo", [], 0))
                 continue
             except OSError as error:
-                raise OvsdbError(_reason(error)) from error
+                raise _failure(error) from error
             if not data:
-                raise OvsdbError("it has closed the connection; of TLS, it may refuse this controller's certificate")
+                raise OvsdbClosedError(_CLOSED)
             asked = False
             for message in splitter.feed(data):
                 self._message(message)
@@ -112,7 +118,7 @@ class OvsdbConnection:
         except TimeoutError:
             raise OvsdbError(f"it has not answered for {ANSWER_S:.0f} s") from None
         except OSError as error:
-            raise OvsdbError(_reason(error)) from error
+            raise _failure(error) from error
         finally:
             self._asked.pop(number, None)
 
@@ -133,7 +139,7 @@ async def connected(address: OvsdbAddress, dpid: int, tls: ssl.SSLContext | None
     except TimeoutError:
         raise OvsdbError(f"it does not accept a connection within {CONNECT_S:.0f} s") from None
     except OSError as error:
-        raise OvsdbError(_reason(error)) from error
+        raise _failure(error) from error
     connection = OvsdbConnection(reader, writer)
     try:
         if address.scheme == "ssl":
@@ -145,7 +151,11 @@ async def connected(address: OvsdbAddress, dpid: int, tls: ssl.SSLContext | None
     except BaseExceptionGroup as group:  # Of the task group, which prefers it to being cancelled at the same time.
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise asyncio.CancelledError from None
-        raise first_of(group) from None
+        first = first_of(group)
+        if isinstance(first, OvsdbClosedError) and address.scheme == "ssl":
+            # In TLS 1.3 a client has finished its part by the time that its certificate is refused.
+            raise OvsdbError(f"{first}; it may refuse this controller's certificate") from None
+        raise first from None
     finally:
         writer.transport.abort()
 
@@ -159,9 +169,13 @@ def _check_certified(dpid: int, writer: asyncio.StreamWriter) -> None:
         raise OvsdbError(f"its certificate is of the datapath id {allowed:016x}, not of {dpid:016x}")
 
 
-def _reason(error: OSError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"no mutual TLS: {error.reason or error}"
-    return error.strerror or str(error)
+def _failure(error: OSError) -> OvsdbError:
+    match error:
+        case ssl.SSLCertVerificationError():
+            return OvsdbError(f"its certificate is refused: {error.verify_message}")
+        case ssl.SSLError():
+            return OvsdbError(f"no mutual TLS: {error.reason or error}")
+        case BrokenPipeError() | ConnectionResetError():
+            return OvsdbClosedError(_CLOSED)
+        case _:
+            return OvsdbError(os.strerror(error.errno) if error.errno else str(error))
