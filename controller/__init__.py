@@ -6,5 +6,6 @@ http        the HTTP API and its server                 journal     replay, comp
 network     from an event to an acknowledged plan       gpu         searches' engines, and who has which GPUs
 agents      the host agents' WebSockets                 openflow    the switches
 liveness    workers and searches that fell silent       identity    certificates and tokens
+ovsdb       queues of switches, by their databases
 event_loop  timers and long work in slices              limits      how much is accepted, checked by `admission`
 """

@@ -23,7 +23,7 @@ Settings = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class PortQueues:
+class WantedQueues:
     """The queues that a port should have.
 
     port: its OpenFlow number. settings: of the QoS. queues: the settings of each, by number.
@@ -57,7 +57,7 @@ class QueueChange:
     faults: Mapping[int, PortFault]
 
 
-def wanted_queues(fabric: Fabric, switch: str, queues: int) -> tuple[PortQueues, ...]:
+def wanted_queues(fabric: Fabric, switch: str, queues: int) -> tuple[WantedQueues, ...]:
     """Return what the ports of a switch should have for so many classes."""
     _, frame = segment(fabric.mtu)
 
@@ -72,11 +72,11 @@ def wanted_queues(fabric: Fabric, switch: str, queues: int) -> tuple[PortQueues,
             rates = port_rates(link.rate_bps, queues)
             each = (rates.unregistered, *rates.managed)
             of_port = {"max-rate": str(8 * rates.link)}
-            wanted.append(PortQueues(link.port, link.interface, link.rate_bps, of_port, tuple(map(settings, each))))
+            wanted.append(WantedQueues(link.port, link.interface, link.rate_bps, of_port, tuple(map(settings, each))))
     return tuple(wanted)
 
 
-def change_of_queues(view: BridgeView, wanted: Iterable[PortQueues], dpid: int) -> QueueChange:
+def change_of_queues(view: BridgeView, wanted: Iterable[WantedQueues], dpid: int) -> QueueChange:
     """Return what has to change so that the bridge of a datapath id has the queues that are wanted."""
     operations: list[Operation] = []
     made, mended, faults = list[int](), list[int](), dict[int, PortFault]()
@@ -99,7 +99,7 @@ def change_of_queues(view: BridgeView, wanted: Iterable[PortQueues], dpid: int) 
     return QueueChange(tuple(operations), tuple(made), tuple(mended), faults)
 
 
-def _port_row(view: BridgeView, port: PortQueues) -> tuple[str, PortRow] | None:
+def _port_row(view: BridgeView, port: WantedQueues) -> tuple[str, PortRow] | None:
     """Return the port by its number, which rules go by; where the switch has numbered no such port, by its name."""
     for row, one in view.ports.items():
         if port.port in one.numbers.values():
@@ -110,7 +110,7 @@ def _port_row(view: BridgeView, port: PortQueues) -> tuple[str, PortRow] | None:
     return None
 
 
-def _fault(view: BridgeView, port: PortQueues, found: PortRow | None) -> PortFault | None:
+def _fault(view: BridgeView, port: WantedQueues, found: PortRow | None) -> PortFault | None:
     if found is None:
         return _MISSING
     if found.qos is not None and not _is_own(view, found.qos):
@@ -138,7 +138,7 @@ def _without_queues(view: BridgeView, row: str, port: PortRow) -> Iterator[Opera
 class _PortChange:
     """The operations for one port. kept: the rows that stay. existed: whether the port had queues of Beamer's."""
 
-    def __init__(self, view: BridgeView, port: PortQueues, tag: str) -> None:
+    def __init__(self, view: BridgeView, port: WantedQueues, tag: str) -> None:
         self._view = view
         self._port = port
         self._tag = tag

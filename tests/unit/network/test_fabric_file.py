@@ -77,6 +77,7 @@ def test_a_file_has_each_cable_once(tmp_path: Path) -> None:
         leaf_spine.build(leaves=2, spines=2, hosts_per_leaf=2, rate="100gbit"),
         fat_tree.build(),
         replace(star(2), switches=(replace(star(2).switches[0], dpid=2**64 - 1),)),
+        replace(star(2), switches=(replace(star(2).switches[0], ovsdb="ssl:[fd00::5]:6640"),)),
     ],
     ids=lambda fabric: fabric.name,
 )
@@ -142,3 +143,21 @@ def test_what_is_wrong_with_a_file_is_named_by_its_cable(tmp_path: Path, before:
     assert before in WRITTEN
     with pytest.raises(InputError, match=said):
         read(tmp_path, WRITTEN.replace(before, after))
+
+
+def test_a_switch_says_where_its_database_is_or_which_agent_makes_its_queues(tmp_path: Path) -> None:
+    written = WRITTEN.replace("agent: l1-agent", 'ovsdb: "unix:/run/openvswitch/db.sock"')
+    fabric = read(tmp_path, written)
+    assert (fabric.switches[0].ovsdb, fabric.with_databases) == ("unix:/run/openvswitch/db.sock", {"l1"})
+    with pytest.raises(
+        InputError, match=r"fabric\.switches\[0\]\.ovsdb: got .* expected none beside agent l1-agent: one of the two"
+    ):
+        read(tmp_path, WRITTEN.replace("agent: l1-agent", "agent: l1-agent, ovsdb: 'ssl:10.0.0.5:6640'"))
+    with pytest.raises(InputError, match=r"fabric\.switches\[0\]\.ovsdb: got 'leaf1', expected 'ssl:10\.0\.0\.5:6640'"):
+        read(tmp_path, WRITTEN.replace("agent: l1-agent", "ovsdb: leaf1"))
+
+
+def test_a_network_without_databases_is_written_as_before() -> None:
+    fabric = star(2)
+    assert list(fabric.to_dict()["switches"]) == [{"name": "s1", "dpid": 1, "agent": None}]
+    assert people_form(fabric)["switches"] == [{"name": "s1", "dpid": "0x1"}]

@@ -160,3 +160,32 @@ def test_rules_of_other_programs_before_beamers_are_remarked_on_and_few_of_them_
         "l1 has rules of other programs that come before Beamer's, 2 in all: table 0 priority 7 cookie 0x0",
         "s1 has rules of other programs that come before Beamer's, 9 in all: table 0; table 1; table 2",
     )
+
+
+def test_queues_that_the_controller_makes_are_named_with_why_they_do_not_work() -> None:
+    owned = replace(FABRIC, switches=tuple(replace(one, ovsdb="tcp:127.0.0.1:6640") for one in FABRIC.switches))
+    seen = replace(RIGHT, unqueued=frozenset({("l1", 1)}), disobeyed=frozenset({("l1", 1), ("l1", 2), ("s1", 1)}))
+    seen = replace(seen, datapaths={"s1": "netdev", "l1": "system"})
+    log = "although its database has them: see the log of ovs-vswitchd"
+    told = "does not queue as told: its queues count none of the packets that rules choose a queue for"
+    assert [(one.kind, one.text) for one in mismatches(owned, seen)] == [
+        ("no queues", f"l1 port 1 has no queues, {log}: no class goes before another there"),
+        ("not queued", f"l1 port 2 {told}"),
+        (
+            "not queued",
+            f"s1 port 1 {told}; Open vSwitch's userspace datapath ignores set_queue, so let an agent make the queues",
+        ),
+    ]
+
+
+def test_where_a_database_has_a_fault_that_is_what_is_named_even_of_a_switch_that_is_not_connected() -> None:
+    faults = Mismatch("no database", "l1", 0, "the database"), Mismatch("foreign queues", "s1", 1, "theirs")
+    unqueued = frozenset({("l1", 1), ("l1", 2), ("s1", 1), ("s1", 2)})
+    found = mismatches(FABRIC, replace(RIGHT, unqueued=unqueued, databases=faults))
+    assert [(one.kind, one.switch, one.port) for one in found] == [
+        ("no database", "l1", 0),
+        ("foreign queues", "s1", 1),
+        ("no queues", "s1", 2),
+    ]
+    assert mismatches(FABRIC, Observation(databases=faults)) == faults
+    assert dead_cables(FABRIC, found) == frozenset()

@@ -204,3 +204,26 @@ def test_an_authority_that_is_half_there_is_refused(certs: Run, tmp_path: Path) 
     assert "ca.pem" in certs(code=2)
     (tmp_path / "d" / "ca.pem").write_bytes((tmp_path / "d" / "agent-h1.pem").read_bytes())
     assert "ca-key.pem" in certs(code=2)
+
+
+def test_where_a_switch_has_a_database_it_serves_as_well_and_the_controller_connects(
+    certs: Run, tmp_path: Path, fabric: Path
+) -> None:
+    certs()
+    data = json.loads(fabric.read_text())
+    del data["switches"][0]["agent"]
+    data["switches"][0]["ovsdb"] = "ssl:10.0.0.5:6640"
+    fabric.write_text(json.dumps(data))
+    said = certs(code=2)
+    assert "to serve and to connect; --renew makes one" in said
+    certs("--renew")
+    both = {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
+    first, *others = (f"switch-{one['name']}" for one in data["switches"])
+    for name, usages in (
+        ("controller", both),
+        (first, both),
+        *((other, {ExtendedKeyUsageOID.CLIENT_AUTH}) for other in others),
+    ):
+        certificate = x509.load_pem_x509_certificate((tmp_path / "d" / f"{name}.pem").read_bytes())
+        assert set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == usages
+    assert "made" not in certs()

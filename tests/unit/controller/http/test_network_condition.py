@@ -39,14 +39,15 @@ def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None
         await runtime.start()
         async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime)), base_url="http://beamer") as client:
             health = (await client.get("/v1/health")).json()
-            nothing = {"mismatches": [], "remarks": [], "dead_cables": [], "cut_off": [], "unseen": sorted(ALL)}
+            none = {"unseen": sorted(ALL), "unread_queues": []}
+            nothing = {"mismatches": [], "remarks": [], "dead_cables": [], "cut_off": [], **none}
             assert (health["installed_everywhere"], health["network"]) == (True, nothing)
             switches.see(WRONG)
             health = (await client.get("/v1/health")).json()
             assert not health["installed_everywhere"]
             assert not (await client.get("/v1/plan")).json()["installed_everywhere"]
             found = {"mismatches": [TEXT], "remarks": [ODD], "dead_cables": [["l1", "s1"]], "cut_off": [], "unseen": []}
-            assert health["network"] == found
+            assert health["network"] == {**found, "unread_queues": []}
             metrics = (await client.get("/metrics")).text
             assert 'beamer_network_mismatches{kind="wrong cable"} 1.0' in metrics
             assert 'beamer_network_mismatches{kind="no link"} 0.0' in metrics
@@ -54,6 +55,9 @@ def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None
             switches.see(NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), ALL))
             assert (await client.get("/v1/health")).json()["network"]["cut_off"] in (["h1"], ["h2"])
             assert "beamer_hosts_cut_off 1.0" in (await client.get("/metrics")).text
+            switches.see(NetworkSeen(unread=frozenset({"l1"})))
+            health = (await client.get("/v1/health")).json()
+            assert (health["installed_everywhere"], health["network"]["unread_queues"]) == (False, ["l1"])
             switches.see(NetworkSeen(remarks=(ODD,)))
             assert (await client.get("/v1/health")).json()["installed_everywhere"]
         await runtime.stop()
@@ -132,6 +136,11 @@ def test_fabric_check_and_status_name_what_differs(controller: Served) -> None:
         f"no path leads to {controller.ask(lambda runtime: runtime.condition.cut_off)[0]}",
     ]
     assert "no path leads to" in asked(controller, "status").stdout
+    see(controller, NetworkSeen(switches=ALL, unread=frozenset({"l1"})))
+    unread = "the queues of l1 have not been read back, or not been seen in use yet"
+    done = asked(controller, "fabric", "check")
+    assert (done.returncode, done.stdout) == (1, f"{unread}\n")
+    assert unread in asked(controller, "status").stdout
 
 
 def test_fabric_check_needs_a_controller_that_looks() -> None:

@@ -1,5 +1,7 @@
 """What is kept and logged of a network that is not as its file says."""
 
+from dataclasses import replace
+
 from structlog.testing import capture_logs
 
 from beamer.network.observed_fabric import Mismatch
@@ -56,3 +58,21 @@ def test_a_cable_that_comes_and_goes_fills_no_log() -> None:
             condition.take_in(NetworkSeen((DARK,), frozenset({("l1", "s1")}), ALL))
             condition.take_in(NetworkSeen(switches=ALL))
     assert len(logs) < flaps / 2
+
+
+def test_queues_that_have_not_been_read_back_do_not_fit_and_a_database_is_no_port() -> None:
+    fabric = two_spines(1)
+    first = replace(fabric.switches[0], ovsdb="unix:/db")
+    condition = NetworkCondition(replace(fabric, switches=(first, *fabric.switches[1:])))
+    assert not condition.fits, "before anything is seen"
+    gone = Mismatch("no database", "l1", 0, "the database of l1 is of no use")
+    with capture_logs() as logs:
+        condition.take_in(NetworkSeen((gone,), frozenset(), ALL - {"l1"}, unread=frozenset({"l1"})))
+        condition.take_in(NetworkSeen(switches=ALL - {"l1"}, unread=frozenset({"l1"})))
+        assert not condition.fits
+        condition.take_in(NetworkSeen(switches=ALL))
+        assert condition.fits
+    assert logs == [
+        {"event": "the network is not as its file says", "mismatch": gone.text, "log_level": "warning"},
+        {"event": "the database of a switch is of use again", "switch": "l1", "log_level": "info"},
+    ]

@@ -1,8 +1,9 @@
 """What a survey makes of what switches say, of a network in memory: each frame goes where a cable leads, if it does."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 from structlog.testing import capture_logs
 
 from beamer.network.codepoints import LOCAL
+from beamer.network.fabric import Fabric
 from beamer.network.observed_fabric import PortKey, dead_cables, mismatches
 from beamer.testing.fabrics import two_spines
 from controller.event_loop.time_slices import TimeSlices
-from controller.openflow import survey
+from controller.openflow import queue_use, survey
 from controller.openflow.channel import ChannelError, RefusedError
 from controller.openflow.frames import PacketIn
 from controller.openflow.probes import host_answer, host_probe
@@ -55,6 +57,7 @@ def answer(ip: str, mac: str) -> bytes:
 class Wires:
     """Where frames go. cables: from port to port. hosts: by port, the addresses there. drops: frames that are lost."""
 
+    fabric: Fabric = FABRIC
     survey: Survey | None = None
     cables: dict[PortKey, PortKey] = field(default_factory=dict)
     hosts: dict[PortKey, tuple[str, str]] = field(default_factory=dict)
@@ -66,7 +69,7 @@ class Wires:
             if b.dst in FABRIC.switch and a.dst in FABRIC.switch:
                 self.cables |= {(a.src, a.port): (b.src, b.port), (b.src, b.port): (a.src, a.port)}
         self.hosts = {end: (FABRIC.host[name].ip, FABRIC.host[name].mac) for name, end in HOSTS.items()}
-        self.survey = Survey(FABRIC, TimeSlices(), self._changed, settled)
+        self.survey = Survey(self.fabric, TimeSlices(), self._changed, settled)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -93,6 +96,9 @@ class Link:
     hangs: bool = False
     takes_s: float = 0
     queued: tuple[int, ...] = (1, 2, 3)
+    queues: tuple[int, ...] = (0, 1)
+    counts: bool = False
+    sent: Counter[int] = field(default_factory=Counter)
     shows_queues: bool = True
     sets_queues: bool = True
     datapath: Any = DATAPATH
@@ -104,6 +110,7 @@ class Link:
             *others, output = message.actions
             if others and not self.sets_queues:
                 continue
+            self.sent[output.port] += 1
             self.wires.carry((self.name, output.port), message.data)
 
     async def request(self, message: Any) -> list[Any]:
@@ -115,7 +122,12 @@ class Link:
         if isinstance(message, parser.OFPQueueStatsRequest):
             if not self.shows_queues:
                 raise RefusedError("no")
-            return [parser.OFPQueueStats(port, queue, 0, 0, 0, 0, 0) for port in self.queued for queue in (0, 1)]
+            packets = self.sent if self.counts else Counter[int]()
+            return [
+                parser.OFPQueueStats(port, queue, 0, packets[port] if queue == 1 else 0, 0, 0, 0)
+                for port in self.queued
+                for queue in self.queues
+            ]
         return [described(number) for number in self.ports] if isinstance(message, parser.OFPPortDescStatsRequest) else [None]
 
 
@@ -144,7 +156,7 @@ class Site:
             await self.survey._round()
 
     def texts(self) -> list[str]:
-        return [one.text for one in mismatches(FABRIC, self.survey.observation())]
+        return [one.text for one in mismatches(self.wires.fabric, self.survey.observation())]
 
     def dead(self) -> frozenset[tuple[str, str]]:
         seen = self.survey.observation()
@@ -539,6 +551,41 @@ def test_a_port_without_queues_is_named_until_it_has_some() -> None:
         assert site.texts() == []
 
     run(scenario)
+
+
+WITH_DATABASE = replace(FABRIC, switches=(replace(FABRIC.switches[0], ovsdb="unix:/db"), *FABRIC.switches[1:]))
+TOLD = "does not queue as told: its queues count none of the packets that rules choose a queue for"
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_whether_a_switch_uses_the_queues_that_the_controller_makes_is_seen_by_its_probes(counts: bool) -> None:
+    async def scenario() -> None:
+        site = Site(Wires(WITH_DATABASE))
+        await site.join()
+        link = site.links["l1"]
+        link.queues, link.counts = tuple(range(9)), counts
+        assert site.survey.unused == {"l1"}, "nothing is known yet"
+        before = site.wires.changes
+        for _ in range(3):
+            await site.rounds(queue_use.MISSED)
+            await site.survey._read_all_queues()
+        assert site.survey.unused == frozenset()
+        assert site.texts() == ([] if counts else [f"l1 port {port} {TOLD}" for port in (1, 2, 3)])
+        assert site.wires.changes > before
+        site.status("l1", 1, up=False)
+        site.status("l1", 1, up=True)
+        assert site.survey.unused == {"l1"}, "it is to be seen anew"
+        site.survey.left("l1")
+        assert site.survey.unused == frozenset()
+        link.queues = (0, 1, 2)
+        await site.join("l1")
+        site.links["l1"].queues = (0, 1, 2)
+        await site.survey._read_all_queues()
+        assert [text.partition(":")[0] for text in site.texts()] == [
+            f"l1 port {port} has no queues, although its database has them" for port in (1, 2, 3)
+        ]
+
+    asyncio.run(scenario())
 
 
 def test_of_queues_that_a_switch_does_not_show_nothing_is_said_but_once_that_it_does_not() -> None:
