@@ -98,6 +98,7 @@ def mismatches(fabric: Fabric, seen: Observation) -> tuple[Mismatch, ...]:
         for ip in answers:
             where.setdefault(ip, []).append(end)
     found = [one for link in fabric.links if link.src in seen.ports for one in _of_port(fabric, link, seen, where)]
+    found += (_disobeys(seen, (name, 0), name) for name in _disobedient(fabric, seen))
     found += seen.databases
     return tuple(sorted(found, key=lambda one: (one.switch, one.port)))
 
@@ -180,11 +181,29 @@ def _of_queues(fabric: Fabric, end: PortKey, here: str, seen: Observation) -> It
         made = end[0] in fabric.with_databases
         why = "although its database has them: see the log of ovs-vswitchd" if made else "and no agent makes any"
         yield Mismatch("no queues", *end, f"{here} has no queues, {why}: no class goes before another there")
-    elif end in seen.disobeyed:
-        userspace = "; Open vSwitch's userspace datapath ignores set_queue, so let an agent make the queues"
-        why = userspace if seen.datapaths.get(end[0]) == USERSPACE else ""
-        text = f"{here} does not queue as told: its queues count none of the packets that rules choose a queue for{why}"
-        yield Mismatch("not queued", *end, text)
+    elif end in seen.disobeyed and end[0] not in _disobedient(fabric, seen):
+        yield _disobeys(seen, end, here)
+
+
+def _disobedient(fabric: Fabric, seen: Observation) -> frozenset[str]:
+    """Return the switches that use the queues of no port with a link."""
+    named = {switch for switch, _ in seen.disobeyed} & seen.ports.keys()
+    ends = [(link.src, link.port) for link in fabric.links if link.src in named]
+    used = {key[0] for key in ends if key not in seen.disobeyed and _is_up(seen, key)}
+    return frozenset(named - used - {one.switch for one in seen.databases})
+
+
+def _is_up(seen: Observation, end: PortKey) -> bool:
+    state = seen.ports[end[0]].get(end[1])
+    return state is not None and state.up
+
+
+def _disobeys(seen: Observation, end: PortKey, here: str) -> Mismatch:
+    why = ""
+    if seen.datapaths.get(end[0]) == USERSPACE:
+        why = "; Open vSwitch's userspace datapath ignores set_queue, so let an agent make the queues"
+    text = f"{here} does not queue as told: its queues count none of the packets that rules choose a queue for{why}"
+    return Mismatch("not queued", *end, text)
 
 
 def _of_trunk(fabric: Fabric, link: Link, seen: Observation) -> Iterator[Mismatch]:

@@ -39,10 +39,11 @@ class NetworkCondition:
         for text in seen.remarks:
             if text not in before.remarks and self._limit.take(text):
                 log.info("a remark on the network", remark=text)
-        # Of the ports of a switch that is not connected any more nothing is known.
-        mended = (one for one in known if (one.switch in seen.switches or not one.port) and (one.switch, one.port) not in wrong)
+        # Of a switch that is not connected any more nothing is known, but of its database.
+        shown = (one for one in known if one.switch in seen.switches or one.kind == "no database")
+        mended = (one for one in shown if (one.switch, one.port) not in wrong)
         for one in self._logged(mended):
-            what = "a port is as the network's file says again" if one.port else "the database of a switch is of use again"
+            what = "a port is as the network's file says again" if one.port else "a switch is as the network's file says again"
             log.info(what, switch=one.switch, **({"port": one.port} if one.port else {}))
         if seen.dead == before.dead:
             return False

@@ -176,6 +176,11 @@ def test_queues_that_the_controller_makes_are_named_with_why_they_do_not_work() 
             f"s1 port 1 {told}; Open vSwitch's userspace datapath ignores set_queue, so let an agent make the queues",
         ),
     ]
+    whole = replace(RIGHT, disobeyed=frozenset({("l1", 1), ("l1", 2)}))
+    assert [(one.port, one.text) for one in mismatches(owned, whole)] == [(1, f"l1 port 1 {told}"), (2, f"l1 port 2 {told}")]
+    dark = replace(whole, ports=port("l1", 3, PortState("l1-eth3", False)).ports)
+    found = [one for one in mismatches(owned, dark) if one.kind == "not queued"]
+    assert [(one.port, one.text) for one in found] == [(0, f"l1 {told}")], "none of the ports that have a link"
 
 
 def test_where_a_database_has_a_fault_that_is_what_is_named_even_of_a_switch_that_is_not_connected() -> None:

@@ -72,7 +72,13 @@ def test_queues_that_have_not_been_read_back_do_not_fit_and_a_database_is_no_por
         assert not condition.fits
         condition.take_in(NetworkSeen(switches=ALL))
         assert condition.fits
+        condition.take_in(NetworkSeen((replace(gone, kind="not queued", text="told"),), switches=ALL))
+        condition.take_in(NetworkSeen(switches=ALL - {"l1"}))
+    told = logs.pop()
+    assert (told["event"], told["mismatch"]) == ("the network is not as its file says", "told"), (
+        "of a lost switch nothing is said"
+    )
     assert logs == [
         {"event": "the network is not as its file says", "mismatch": gone.text, "log_level": "warning"},
-        {"event": "the database of a switch is of use again", "switch": "l1", "log_level": "info"},
+        {"event": "a switch is as the network's file says again", "switch": "l1", "log_level": "info"},
     ]
