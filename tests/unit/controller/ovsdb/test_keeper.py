@@ -220,12 +220,36 @@ def test_what_ovs_vswitchd_does_not_take_over_is_named(tmp_path: Path, monkeypat
         async with database.at(path), kept(of_switches(f"unix:{path}")) as made:
             await until(lambda: bool(made.faults))
             assert made.faults[0].text == "s1 has its queues in its database alone: ovs-vswitchd does not take them over"
-            assert made.datapath_types == {"s1": "netdev"}
+            assert (made.datapath_types, made.unread) == ({"s1": "netdev"}, {"s1"})
             taken = {"Open_vSwitch": {"o": {"old": {}, "new": {"cur_cfg": 1, "next_cfg": 1}}}}
             for part in (b'{"id":null,"method":"update","params":[null,', json.dumps(taken).encode(), b"]}"):
                 database.writers[0].write(part)
                 await asyncio.sleep(0.01)
             await until(lambda: not made.faults and not made.unread)
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_one_that_has_nothing_to_say_is_asked_whether_it_is_there(
+    answers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "SILENCE_S", 0.05)
+    monkeypatch.setattr(keeper, "TAKEN_S", 0.01)
+    monkeypatch.setattr(keeper, "change_of_queues", lambda *given: QueueChange((), (), (), {}))
+
+    def answer(message: dict[str, Any]) -> Any:
+        return result(message, []) if message.get("method") == "echo" and answers else with_queues(message)
+
+    async def scenario() -> None:
+        path = str(tmp_path / "db.sock")
+        database = Database(answer)
+        async with database.at(path), kept(of_switches(f"unix:{path}")) as made:
+            asked = lambda: sum(one.get("method") == "echo" for one in database.asked)  # noqa: E731
+            await until(lambda: asked() >= 5 if answers else len(database.writers) > 1)
+            assert (len(database.writers) == 1) == answers
+            texts = {one.text for one in made.faults}
+            assert answers or not texts or "is of no use: it has not answered for" in texts.pop()
 
     play(scenario())
 
