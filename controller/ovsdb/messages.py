@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-MOST_BYTES = 8 << 20  # A message may be so long: the rows of some 3000 ports with nine queues each; parsed in some 50 ms.
+MOST_BYTES = 4 << 20  # A message may be so long: the rows of 1500 ports with nine queues each; parsed in 0.2 s.
 
 Row = Mapping[str, Any]
 """The columns of a row as the database writes them."""
 Operation = dict[str, Any]
 
-_MARK = re.compile(rb'["\\{}\[\]]')
+_MARK = re.compile(rb'\\.|["{}\[\]]', re.DOTALL)
 
 
 class OvsdbError(Exception):
@@ -23,32 +23,34 @@ class OvsdbError(Exception):
 
 
 class Splitter:
-    """Splits what is received into messages."""
+    """Splits what is received into messages; each byte is looked at once."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._at = 0  # What is before has been looked at.
+        self._parts: list[bytes] = []  # of the message that has begun
+        self._bytes = 0
+        self._cut = b""  # A backslash whose other half is still to come.
         self._depth = 0
         self._in_text = False
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
         """Yield the messages that end within `data`. Raises `OvsdbError` for what is none."""
-        self._buffer += data
-        while (mark := _MARK.search(self._buffer, self._at)) is not None:
-            byte, self._at = mark[0], mark.end()
-            if byte == b"\\":
-                self._at += self._in_text  # Whatever follows means itself.
-            elif byte == b'"':
+        data = self._cut + data
+        self._cut = b"\\" if (len(data) - len(data.rstrip(b"\\"))) % 2 else b""
+        data = data[: len(data) - len(self._cut)]
+        at = 0
+        for mark in _MARK.finditer(data):
+            token = mark[0]
+            if token == b'"':
                 self._in_text = not self._in_text
-            elif not self._in_text:
-                self._depth += 1 if byte in b"{[" else -1
+            elif not self._in_text and len(token) == 1:
+                self._depth += 1 if token in b"{[" else -1
                 if self._depth <= 0:
-                    text = bytes(self._buffer[: self._at])
-                    del self._buffer[: self._at]
-                    self._at = self._depth = 0
+                    text = b"".join((*self._parts, data[at : mark.end()]))
+                    self._parts, self._bytes, self._depth, at = [], 0, 0, mark.end()
                     yield _message(text)
-        self._at = max(self._at, len(self._buffer))
-        if len(self._buffer) > MOST_BYTES:
+        self._parts.append(data[at:])
+        self._bytes += len(data) - at
+        if self._bytes > MOST_BYTES:
             raise OvsdbError(f"it sends a message of more than {MOST_BYTES} bytes")
 
 

@@ -5,6 +5,7 @@ vSwitch makes of queue q the HTB class 1:(q+1), in hexadecimal, and sends by 1:1
 A row is Beamer's by its tag alone. A port with the QoS of another is left as it is, and so is whatever others refer to.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,15 +82,16 @@ def change_of_queues(view: BridgeView, wanted: Iterable[WantedQueues], dpid: int
     operations: list[Operation] = []
     made, mended, faults = list[int](), list[int](), dict[int, PortFault]()
     kept: set[str] = set()
+    ports, tagged = _Ports(view), _Tagged(view)
     for port in wanted:
-        found = _port_row(view, port)
+        found = ports.row_of(port)
         fault = _fault(view, port, None if found is None else found[1])
         if fault is not None or found is None:
             faults[port.port] = fault or _MISSING
             if found is not None and port.rate_bps > MOST_RATE_BPS:
                 operations += _without_queues(view, *found)
             continue
-        change = _PortChange(view, port, f"{dpid:016x}/{port.port}")
+        change = _PortChange(view, tagged, port, f"{dpid:016x}/{port.port}")
         of_port = list(change.operations(*found))
         kept |= change.kept
         if of_port:
@@ -99,15 +101,35 @@ def change_of_queues(view: BridgeView, wanted: Iterable[WantedQueues], dpid: int
     return QueueChange(tuple(operations), tuple(made), tuple(mended), faults)
 
 
-def _port_row(view: BridgeView, port: WantedQueues) -> tuple[str, PortRow] | None:
-    """Return the port by its number, which rules go by; where the switch has numbered no such port, by its name."""
-    for row, one in view.ports.items():
-        if port.port in one.numbers.values():
-            return row, one
-    for row, one in view.ports.items():
-        if port.interface in one.numbers and one.numbers[port.interface] is None:
-            return row, one
-    return None
+class _Ports:
+    """The ports of a bridge by number, which rules go by, and those that have none by the names of their interfaces."""
+
+    def __init__(self, view: BridgeView) -> None:
+        self._by_number: dict[int, tuple[str, PortRow]] = {}
+        self._unnumbered: dict[str, tuple[str, PortRow]] = {}
+        for row, port in view.ports.items():
+            for name, number in port.numbers.items():
+                if number is None:
+                    self._unnumbered[name] = row, port
+                else:
+                    self._by_number[number] = row, port
+
+    def row_of(self, port: WantedQueues) -> tuple[str, PortRow] | None:
+        return self._by_number.get(port.port) or self._unnumbered.get(port.interface)
+
+
+class _Tagged:
+    """The rows that are Beamer's, by tag."""
+
+    def __init__(self, view: BridgeView) -> None:
+        self.qos: dict[str, list[str]] = defaultdict(list)
+        self.queues: dict[str, list[str]] = defaultdict(list)
+        for row, qos in sorted(view.qos.items()):
+            if qos.tag is not None:
+                self.qos[qos.tag].append(row)
+        for row, queue in sorted(view.queues.items()):
+            if queue.tag is not None:
+                self.queues[queue.tag].append(row)
 
 
 def _fault(view: BridgeView, port: WantedQueues, found: PortRow | None) -> PortFault | None:
@@ -138,14 +160,14 @@ def _without_queues(view: BridgeView, row: str, port: PortRow) -> Iterator[Opera
 class _PortChange:
     """The operations for one port. kept: the rows that stay. existed: whether the port had queues of Beamer's."""
 
-    def __init__(self, view: BridgeView, port: WantedQueues, tag: str) -> None:
+    def __init__(self, view: BridgeView, tagged: _Tagged, port: WantedQueues, tag: str) -> None:
         self._view = view
+        self._tagged = tagged
         self._port = port
         self._tag = tag
         self._names = f"p{port.port}"
         self.kept: set[str] = set()
-        queues = (one for one in view.queues.values() if one.tag is not None and one.tag.startswith(f"{tag}/"))
-        self.existed = any(one.tag == tag for one in view.qos.values()) or any(queues)
+        self.existed = tag in tagged.qos or any(f"{tag}/{number}" in tagged.queues for number in range(len(port.queues)))
 
     def operations(self, row: str, port: PortRow) -> Iterator[Operation]:
         """Yield what has to be done. row: of the port. The first ones fail where somebody else was faster."""
@@ -173,7 +195,7 @@ class _PortChange:
         yield from changes
 
     def _qos_row(self, port: PortRow) -> str | None:
-        tagged = sorted(row for row, one in self._view.qos.items() if one.tag == self._tag)
+        tagged = self._tagged.qos.get(self._tag, [])
         return port.qos if port.qos in tagged else tagged[0] if tagged else None
 
     def _qos_columns(self, references: Mapping[int, Any]) -> dict[str, Any]:
@@ -182,7 +204,7 @@ class _PortChange:
     def _queue(self, number: int, qos: QosRow | None, changes: list[Operation]) -> list[str]:
         """Return a reference to a queue, which `changes` makes or mends if need be."""
         tag, settings = f"{self._tag}/{number}", self._port.queues[number]
-        tagged = sorted(row for row, one in self._view.queues.items() if one.tag == tag)
+        tagged = self._tagged.queues.get(tag, [])
         in_place = None if qos is None else qos.queues.get(number)
         if not tagged:
             name = f"{self._names}q{number}"
