@@ -129,23 +129,12 @@ def test_a_controller_listens_where_it_may(fabric: Path, files: dict[str, str], 
             process.kill()
 
 
-@pytest.mark.parametrize(
-    ("address", "options", "expected"),
-    [
-        ("ssl:10.0.0.5:6640", {}, "expected --tls-cert, --tls-key and --tls-ca, by which the two know each other"),
-        ("tcp:10.0.0.5:6640", {}, "expected ssl: instead of tcp:, a loopback address, or --insecure"),
-        ("unix:/run/db", {"openflow": "none"}, "expected none with --openflow none: only rules choose the queues"),
-    ],
-)
-def test_a_database_that_others_could_change_on_the_way_is_refused(
-    fabric: Path, refused: Refused, address: str, options: dict[str, str], expected: str
-) -> None:
+def test_a_database_that_others_could_change_on_the_way_is_refused(fabric: Path, refused: Refused) -> None:
     data = json.loads(fabric.read_text())
-    data["switches"][0] = {key: value for key, value in data["switches"][0].items() if key != "agent"} | {"ovsdb": address}
+    data["switches"][0] = {key: value for key, value in data["switches"][0].items() if key != "agent"}
+    data["switches"][0]["ovsdb"] = "tcp:10.0.0.5:6640"
     fabric.write_text(json.dumps(data))
-    said = refused(arguments(fabric, **options))
-    assert f"fabric.switches[0].ovsdb: got {address!r}" in said
-    assert expected in said
+    assert "fabric.switches[0].ovsdb: got 'tcp:10.0.0.5:6640', expected ssl: instead of tcp:" in refused(arguments(fabric))
 
 
 @pytest.mark.parametrize("missing", ["tls-cert", "tls-key", "tls-ca"])
