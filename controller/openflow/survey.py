@@ -133,13 +133,18 @@ class Survey:
             mute=frozenset(port.key for port in lost if port.link.dst in self._fabric.host),
             unqueued=frozenset(key for name in self._channels for key in self._unqueued.get(name, ())),
             foreign={name: rules for name, rules in self._foreign.items() if rules and name in self._channels},
-            disobeyed=frozenset(port.key for port in self._queued() if port.use.obeyed is False),
+            disobeyed=self._disobeyed(),
         )
 
     @property
     def unused(self) -> frozenset[str]:
         """The switches of whose queues, which the controller makes, it is not known yet whether they are used."""
         return frozenset(port.link.src for port in self._queued() if port.use.obeyed is None)
+
+    def _disobeyed(self) -> frozenset[PortKey]:
+        """Return the ports as of `Observation`, of a switch once it is known of all its ports."""
+        unused = self.unused
+        return frozenset(port.key for port in self._queued() if port.use.obeyed is False and port.link.src not in unused)
 
     def _queued(self) -> Iterator[_Port]:
         """Yield the ports with a link of connected switches whose queues the controller makes."""

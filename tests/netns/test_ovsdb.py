@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from beamer.network.observed_fabric import Mismatch
 from controller.openflow import survey
 from controller.openflow.reports import NetworkSeen
+from tests.netns.bench import eventually
 from tests.netns.lab import FABRIC, NAMES, Lab, Listener
 from tests.netns.queue_makers import with_databases
 from tests.support.checkout import ROOT
@@ -16,6 +18,15 @@ from tests.support.pages import blocks
 
 pytestmark = pytest.mark.netns
 PATIENCE_S = 30
+UPLINK = next(link.interface for link in FABRIC.links if link.src == "h1")
+SENDER = """
+import socket, sys, time
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
+    for number in range(100):
+        for port in sys.argv[2:]:
+            end.sendto(bytes(100), (sys.argv[1], int(port)))
+        time.sleep(0.002)
+"""
 TOLD = "does not queue as told: its queues count none of the packets that rules choose a queue for"
 USERSPACE = "Open vSwitch's userspace datapath ignores set_queue, so let an agent make the queues"
 
@@ -50,11 +61,22 @@ def test_the_userspace_datapath_has_queues_and_does_not_use_them_and_this_is_fou
             )
 
     lab.drive(scenario)
+    # Two flows by rules of our own, each to another queue.
+    for queue, port in ((1, 5001), (8, 5008)):
+        flow = f"table=0,priority=60000,udp,in_port=3,tp_dst={port},actions=set_queue:{queue},output:1"
+        lab.run("ovs-ofctl", "-O", "OpenFlow13", "add-flow", "l1", flow)
+    lab.run("ip", "neighbour", "add", "10.77.0.2", "lladdr", FABRIC.host["h2"].mac, "dev", UPLINK, of="h1")
+    lab.run(sys.executable, "-c", SENDER, "10.77.0.2", "5001", "5008", of="h1")
+    eventually(lambda: len(re.findall(r"n_packets=100,.*set_queue", dumped(lab))) == 2)
     queues = lab.run("ovs-ofctl", "-O", "OpenFlow13", "queue-stats", "l1", "1")
     packets = {int(queue): int(count) for queue, count in re.findall(r"queue (\d+): bytes=\d+, pkts=(\d+)", queues)}
     assert packets.keys() == set(range(9)), "queues stay when the controller ends"
-    assert packets[0] > 0
+    assert packets[0] >= 200
     assert not any(packets[queue] for queue in range(1, 9)), "all went by queue 0"
+
+
+def dumped(lab: Lab) -> str:
+    return lab.run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", "l1", "table=0")
 
 
 def test_a_database_that_goes_is_named_holds_no_rules_up_and_is_found_again(lab: Lab) -> None:
