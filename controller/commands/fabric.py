@@ -53,7 +53,9 @@ def lines(fabric: Fabric) -> Iterator[str]:
     counts = f"hosts {len(fabric.hosts)}, switches {len(fabric.switches)}, cables {len(cables)}"
     yield f"{fabric.name}: {counts}, planes {fabric.planes}, mtu {fabric.mtu}"
     rows = [("host", host.name, host.ip, host.mac, _agent(host.agent), " ".join(host.addresses)) for host in fabric.hosts]
-    rows += [("switch", switch.name, f"{switch.dpid:016x}", "", _agent(switch.agent), "") for switch in fabric.switches]
+    for switch in fabric.switches:
+        maker = _agent(switch.agent) if switch.ovsdb is None else f"database {switch.ovsdb}"
+        rows.append(("switch", switch.name, f"{switch.dpid:016x}", "", maker, ""))
     rows += [("cable", _end(fabric, a), _end(fabric, b), "", rate_text(a.rate_bps), "") for a, b in cables]
     for kind in ("host", "switch", "cable"):
         found = [row for row in rows if row[0] == kind]
