@@ -1,6 +1,7 @@
 """`beamer fabric show`: a network's file as a person reads it, and in either form."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,10 @@ def test_what_no_controller_could_lead_is_one_line(tmp_path: Path) -> None:
 def test_two_forms_at_once_are_refused(tmp_path: Path) -> None:
     refused = run_here(main, "fabric", "show", str(write(tmp_path, "{}")), "--yaml", "--json")
     assert (refused.returncode, refused.stderr) == (2, "beamer: --json: got True, expected one form, --yaml or --json\n")
+
+
+def test_a_switch_is_shown_with_its_database(tmp_path: Path) -> None:
+    fabric = star(2)
+    made = replace(fabric, switches=(replace(fabric.switches[0], ovsdb="unix:/run/db.sock"),))
+    shown = run_here(main, "fabric", "show", str(write(tmp_path, json.dumps(made.to_dict())))).stdout
+    assert "switch  s1  0000000000000001  database unix:/run/db.sock\n" in shown
