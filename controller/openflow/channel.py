@@ -293,6 +293,8 @@ class Channel:
             return
         # What a switch sends of its own accord has a number of its own choice.
         pending = None if isinstance(message, UNASKED) else self._waiting.get(message.xid)
+        if isinstance(message, RuleChanges) and pending is not None and pending.expected is not RuleChanges:
+            pending = None  # Only the first is an answer.
         if pending is None or pending.future.done():
             self.on_message(message)
         elif isinstance(message, parser.OFPErrorMsg):

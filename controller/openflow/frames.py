@@ -51,8 +51,6 @@ _AGGREGATE = ofp.OFP_AGGREGATE_STATS_REPLY_SIZE
 _PORT = ofp.OFP_PORT_SIZE
 _QUEUE_STATS = ofp.OFP_QUEUE_STATS_SIZE
 _EXPERIMENTER = _MULTIPART + 8  # So many bytes precede what an experimenter's part holds.
-_CHANGE = ofp.ONF_FLOW_UPDATE_HEADER_SIZE
-_WHOLE_CHANGE = _CHANGE + ofp.ONF_FLOW_UPDATE_FULL_SIZE
 _TIMED_OUT = (ofp.OFPRR_IDLE_TIMEOUT, ofp.OFPRR_HARD_TIMEOUT)
 _IN_PORT = 0x80000004  # the header of the match field of the port by which a packet has entered
 _OXM_HEADER = 4
@@ -144,15 +142,22 @@ class RuleChanges:
 
 
 def rule_changes(frame: bytes) -> RuleChanges:
-    """Return what a checked part of that kind says."""
-    changes = _elements(frame, _EXPERIMENTER, len(frame), 0, "", length_at=0)
-    return RuleChanges(FrameHeader.of(frame).xid, any(_is_by_another(frame, at) for at, _ in changes))
+    """Return what a checked part of that kind says; a change that cannot be read counts as one that another has made."""
+    at, by_others = _EXPERIMENTER, False
+    while at < len(frame) and not by_others:
+        length, by_others = _change(frame, at)
+        at += length
+    return RuleChanges(FrameHeader.of(frame).xid, by_others)
 
 
-def _is_by_another(frame: bytes, at: int) -> bool:
-    """Return whether a change is neither one that this connection has made nor a rule's end in time."""
-    _, kind, reason = _CHANGE_HEAD.unpack_from(frame, at)
-    return kind != ofp.ONFFME_ABBREV and not (kind == ofp.ONFFME_DELETED and reason in _TIMED_OUT)
+def _change(frame: bytes, at: int) -> tuple[int, bool]:
+    """Return a change's length, and whether it is neither one that this connection has made nor a rule's end in time."""
+    if len(frame) - at < _CHANGE_HEAD.size:
+        return 0, True
+    length, kind, reason = _CHANGE_HEAD.unpack_from(frame, at)
+    is_readable = _CHANGE_HEAD.size <= length <= len(frame) - at
+    is_expected = kind == ofp.ONFFME_ABBREV or (kind == ofp.ONFFME_DELETED and reason in _TIMED_OUT)
+    return length, not (is_readable and is_expected)
 
 
 def hello_versions(frame: bytes) -> frozenset[int]:
@@ -336,13 +341,7 @@ def _queues(frame: bytearray, _: Container[bytes]) -> None:
 
 def _changes(frame: bytearray, _: Container[bytes]) -> bool:
     _at_least(frame, _EXPERIMENTER, "an experimenter's part")
-    if _TWO_WORDS.unpack_from(frame, _MULTIPART) != (ONF_EXPERIMENTER_ID, ofp.ONFMP_FLOW_MONITOR):
-        return False
-    for at, end in _elements(frame, _EXPERIMENTER, len(frame), _CHANGE + 4, "a change of a rule", length_at=0):
-        kind = _CHANGE_HEAD.unpack_from(frame, at)[1]
-        if kind != ofp.ONFFME_ABBREV and end - at < _WHOLE_CHANGE:
-            raise FrameError(f"a change of a rule at byte {at}: length {end - at}, expected at least {_WHOLE_CHANGE}")
-    return True
+    return bool(_TWO_WORDS.unpack_from(frame, _MULTIPART) == (ONF_EXPERIMENTER_ID, ofp.ONFMP_FLOW_MONITOR))
 
 
 def _match(frame: bytearray, offset: int, limit: int) -> int:
@@ -387,7 +386,7 @@ def _field(frame: bytearray, offset: int, limit: int) -> tuple[int, int]:
 
 
 def _elements(
-    frame: bytes | bytearray, offset: int, limit: int, least: int, what: str, *, length_at: int = 2, aligned: bool = False
+    frame: bytearray, offset: int, limit: int, least: int, what: str, *, length_at: int = 2, aligned: bool = False
 ) -> Iterator[tuple[int, int]]:
     """Yield where each of consecutive elements begins and ends; together they fill the space up to `limit`."""
     while offset < limit:

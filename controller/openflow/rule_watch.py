@@ -28,6 +28,9 @@ COUNTING_S = 4e-4  # of a processor, for asking a switch for its numbers
 RULE_S = 8e-6  # of a processor, for reading a rule that was read before and comparing it: 6 microseconds, and room
 FIRST_FACTOR = 10  # A rule that is read for the first time takes so much more.
 SHARE = 0.01  # Of a processor, the regular readings of all switches together take so much.
+ANNOUNCED_SHARE = 0.1  # The same of readings because of announcements, of which one switch has `SHARE`.
+AGAIN_S = 1.0  # After such a reading the next one of a switch comes no earlier.
+MOST_PAUSE_S = 60.0  # Nor later: by then all is read anyway.
 MAX_FOREIGN = 1024  # Of a switch with more rules of other programs these are counted, and not read.
 MAX_NAMED = 3  # So many rules of other programs are named in a line.
 
@@ -41,7 +44,7 @@ class WatchRation:
     """
 
     def __init__(self) -> None:
-        self._counts_at = self._reads_at = 0.0  # All that was granted before ends then.
+        self._counts_at = self._reads_at = self._announced_at = 0.0  # All that was granted before ends then.
         self.lines = LogLimit(LINES_AN_HOUR, 3600.0)
         self.silent: set[str] = set()
 
@@ -56,6 +59,13 @@ class WatchRation:
         begins = max(now, self._reads_at)
         self._reads_at = begins + _pause_s(rules)
         return max(begins, now + COUNT_S)
+
+    def may_read(self, rules: int, now: float) -> bool:
+        """Take so many rules that are to be read because of an announcement; return whether they may be read now."""
+        if now < self._announced_at:
+            return False
+        self._announced_at = now + rules * RULE_S / ANNOUNCED_SHARE
+        return True
 
 
 class RuleWatch:
@@ -104,16 +114,16 @@ class RuleWatch:
         assert self._read_at is not None
         if self._announces is None:
             await self._subscribe()
-        announced = self._announced and now >= self._announced_at
+        announced = self._announced and now >= self._announced_at and self._ration.may_read(len(held), now)
         self.at = self._ration.next_count(now)
         ours, foreign = await self._count()
         differs = ours is not None and ours != len(held) + self._excess
         came = foreign is not None and foreign != self._foreign and now >= self._foreign_at
         regular = not self._announces and now >= self._read_at
         if regular or differs or came or announced or self._unheard:
-            self._announced = self._announced and not announced
+            self._announced = False
             new = await self._read(held, ours, foreign, now)
-            self._announced_at = now + _pause_s(len(held))
+            self._announced_at = now + min(max(AGAIN_S, _pause_s(len(held))), MOST_PAUSE_S)
             if regular:
                 self._read_at = self._ration.next_reading(len(held) + FIRST_FACTOR * new, now)
         else:

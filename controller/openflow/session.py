@@ -112,7 +112,9 @@ class SwitchSession:
         self._forms = forms
         self._is_full = False  # It is set while rules that have lost their purpose have to make room.
         self._audit_at = 0.0
-        self._watch = RuleWatch(switch, channel, turns, ration or WatchRation(), survey)
+        self._meters_at = 0.0
+        self._ration = ration or WatchRation()
+        self._watch = RuleWatch(switch, channel, turns, self._ration, survey)
         self._wake = asyncio.Event()
         self._awaited: list[asyncio.Future[None]] = []  # Callers that wait until the switch is at its target.
         channel.on_message = self._on_message
@@ -201,8 +203,9 @@ class SwitchSession:
     async def _look(self, now: float) -> None:
         """Find what other programs have changed since the last reading: `_step` mends it."""
         await self._watch.look(self._held, now)
-        if self._meters:  # No switch announces their changes.
+        if self._meters and now >= self._meters_at:  # No switch announces their changes.
             self._meters = await self._read_meters()
+            self._meters_at = self._ration.next_reading(len(self._meters), now)
 
     async def _step(self, now: float) -> float:
         """Make the changes that are due; return the time of the next ones, or of the next look."""

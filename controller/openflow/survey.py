@@ -174,10 +174,19 @@ class Survey:
         """
         (self._unset.discard if queues else self._unset.add)(switch)
         if not probes:
-            self._with_rules.discard(switch)
+            if switch in self._with_rules:
+                self._with_rules.discard(switch)
+                self._believe_cables(switch)
         elif switch in self._channels and switch not in self._with_rules:
             self._with_rules.add(switch)
             self._probe(self._of_switch[switch])
+
+    def _believe_cables(self, switch: str) -> None:
+        """Forget which cables of a switch lose probes: it hands none over any more, and so none of them would come back."""
+        for port in self._ports.values():
+            if switch in (port.link.src, port.link.dst):
+                port.lost = 0
+        self._on_change()
 
     def found_foreign(self, switch: str, rules: tuple[str, ...]) -> None:
         """Take in which rules of other programs come before Beamer's."""

@@ -181,6 +181,26 @@ def test_announcements_without_end_have_all_rules_read_at_a_bounded_rate(monkeyp
     play(scenario, FakeSwitch(dpid=1, announces=True))
 
 
+def test_readings_of_all_switches_for_announcements_have_a_bound_together() -> None:
+    ration = WatchRation()
+    assert ration.may_read(10_000, 5.0)
+    took_s = 10_000 * RULE_S
+    assert not ration.may_read(1, 5.0 + 9 * took_s)
+    assert ration.may_read(1, 5.0 + 11 * took_s)
+
+
+def test_an_announcement_that_cannot_be_read_has_the_rules_read_and_ends_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_watch, "ANNOUNCED_S", 0.01)
+
+    async def scenario(b: Bench, switch: FakeSwitch) -> None:
+        read = switch.read
+        switch.announce(b"\0\4")
+        await b.until(lambda: switch.read > read)
+        assert not b.connections[0].done()
+
+    play(scenario, FakeSwitch(dpid=1, announces=True))
+
+
 def test_a_switch_that_does_not_count_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     async def scenario(b: Bench, switch: FakeSwitch) -> None:
         del switch.entries[static_key()]

@@ -360,6 +360,22 @@ def test_the_loss_of_probes_says_nothing_of_a_switch_whose_rules_hand_none_over(
     run(scenario)
 
 
+def test_a_cable_that_was_dead_counts_as_whole_once_its_switch_hands_no_probe_over() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        site.wires.drops = lambda sender, frame: site.wires.cables.get(sender, ("", 0))[0] == "s1"
+        await site.rounds(LOST)
+        assert site.dead() == {("l1", "s1"), ("l2", "s1")}
+        changes = site.wires.changes
+        site.survey.has_rules("s1", probes=False)
+        assert site.dead() == frozenset(), "nothing would ever show that it carries packets again"
+        assert site.wires.changes > changes
+        await site.rounds(2 * LOST)
+        assert site.texts() == []
+
+    run(scenario)
+
+
 def test_a_switch_that_sets_no_queue_is_not_asked_to() -> None:
     async def scenario(site: Site) -> None:
         await site.join()
