@@ -97,10 +97,19 @@ def mismatches(fabric: Fabric, seen: Observation) -> tuple[Mismatch, ...]:
     for end, answers in seen.answers.items():
         for ip in answers:
             where.setdefault(ip, []).append(end)
-    found = [one for link in fabric.links if link.src in seen.ports for one in _of_port(fabric, link, seen, where)]
-    found += (_disobeys(seen, (name, 0), name) for name in _disobedient(fabric, seen))
+    causes = _QueueCauses(frozenset((one.switch, one.port) for one in seen.databases), _disobedient(fabric, seen))
+    found = [one for link in fabric.links if link.src in seen.ports for one in _of_port(fabric, link, seen, where, causes)]
+    found += (_disobeys(seen, (name, 0), name) for name in causes.disobedient)
     found += seen.databases
     return tuple(sorted(found, key=lambda one: (one.switch, one.port)))
+
+
+@dataclass(frozen=True)
+class _QueueCauses:
+    """What is known of queues beyond single ports. faulty: databases, port 0, and their ports. disobedient: whole switches."""
+
+    faulty: frozenset[PortKey]
+    disobedient: frozenset[str]
 
 
 def remarks(fabric: Fabric, seen: Observation) -> tuple[str, ...]:
@@ -145,7 +154,9 @@ def cut_off(fabric: Fabric, dead: frozenset[Cable]) -> tuple[str, ...]:
     return tuple(host for host in fabric.host if host not in largest)
 
 
-def _of_port(fabric: Fabric, link: Link, seen: Observation, where: Mapping[str, list[PortKey]]) -> Iterator[Mismatch]:
+def _of_port(
+    fabric: Fabric, link: Link, seen: Observation, where: Mapping[str, list[PortKey]], causes: _QueueCauses
+) -> Iterator[Mismatch]:
     """Yield what is wrong at the port of a switch from which a link leads."""
     end = link.src, link.port
     here = f"{link.src} port {link.port}"
@@ -163,7 +174,7 @@ def _of_port(fabric: Fabric, link: Link, seen: Observation, where: Mapping[str, 
         yield Mismatch(
             "wrong name", *end, f"{here} is {state.name}; the file says {link.interface}, whose queues its agent makes"
         )
-    yield from _of_queues(fabric, end, here, seen)
+    yield from _of_queues(fabric, end, here, seen, causes)
     if 0 < state.bps < link.rate_bps:
         yield Mismatch(
             "slower",
@@ -173,15 +184,15 @@ def _of_port(fabric: Fabric, link: Link, seen: Observation, where: Mapping[str, 
     yield from _of_host(fabric, link, seen, where) if link.dst in fabric.host else _of_trunk(fabric, link, seen)
 
 
-def _of_queues(fabric: Fabric, end: PortKey, here: str, seen: Observation) -> Iterator[Mismatch]:
+def _of_queues(fabric: Fabric, end: PortKey, here: str, seen: Observation, causes: _QueueCauses) -> Iterator[Mismatch]:
     """Yield what is wrong with a port's queues. Where its database has a fault, that is the cause."""
-    if any(one.switch == end[0] and one.port in (0, end[1]) for one in seen.databases):
+    if {(end[0], 0), end} & causes.faulty:
         return
     if end in seen.unqueued:
         made = end[0] in fabric.with_databases
         why = "although its database has them: see the log of ovs-vswitchd" if made else "and no agent makes any"
         yield Mismatch("no queues", *end, f"{here} has no queues, {why}: no class goes before another there")
-    elif end in seen.disobeyed and end[0] not in _disobedient(fabric, seen):
+    elif end in seen.disobeyed and end[0] not in causes.disobedient:
         yield _disobeys(seen, end, here)
 
 

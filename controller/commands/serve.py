@@ -115,7 +115,8 @@ def serve(
     check_databases(network, None if switch_address is None else openflow, credentials, insecure)
     if not insecure:
         check_exposure(http, None if switch_address is None else openflow, credentials)
-    connections = connections_within(raise_descriptor_limit(), most, len(network.switches) + len(network.agents))
+    elements = len(network.switches) + len(network.agents) + len(network.with_databases)
+    connections = connections_within(raise_descriptor_limit(), most, elements)
     service = Service(settings, journal, switch_address, connections, credentials)
     with listen(http) as listener:
         log_to_stderr()

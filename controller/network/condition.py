@@ -39,8 +39,10 @@ class NetworkCondition:
         for text in seen.remarks:
             if text not in before.remarks and self._limit.take(text):
                 log.info("a remark on the network", remark=text)
-        # Of a switch that is not connected any more nothing is known, but of its database.
+        # Of a switch that is not connected any more nothing is known, but of its database; nor of the use of queues before
+        # it has been seen.
         shown = (one for one in known if one.switch in seen.switches or one.kind == "no database")
+        shown = (one for one in shown if one.kind != "not queued" or one.switch not in seen.unread)
         mended = (one for one in shown if (one.switch, one.port) not in wrong)
         for one in self._logged(mended):
             what = "a port is as the network's file says again" if one.port else "a switch is as the network's file says again"

@@ -147,9 +147,10 @@ class Survey:
         return frozenset(port.key for port in self._queued() if port.use.obeyed is False and port.link.src not in unused)
 
     def _queued(self) -> Iterator[_Port]:
-        """Yield the ports with a link of connected switches whose queues the controller makes."""
+        """Yield the ports with a link, and with queues, of connected switches whose queues the controller makes."""
         for name in self._fabric.with_databases & self._channels.keys():
-            yield from (port for port in self._of_switch[name] if port.is_up)
+            without = self._unqueued.get(name, frozenset())
+            yield from (port for port in self._of_switch[name] if port.is_up and port.key not in without)
 
     async def joined(self, switch: str, channel: Channel) -> None:
         """Watch a switch that this controller has begun to lead. Raises `ChannelError` where it is gone."""
@@ -292,7 +293,7 @@ class Survey:
         channel = self._channels.get(switch)
         if channel is None or self._fabric.switch[switch].agent is not None:
             return
-        told = {port.link.port: port.use.told for port in self._of_switch[switch]}
+        asked = [(port, port.use, port.use.told) for port in self._of_switch[switch]]
         try:
             async with asyncio.timeout(BARRIER_S):
                 read = await channel.request(wire.queues_request(channel.datapath))
@@ -305,8 +306,8 @@ class Survey:
             needed = self._numbers if switch in self._fabric.with_databases else {QUEUE}
             numbers = {port.key: {(port.link.port, queue) for queue in needed} for port in self._of_switch[switch]}
             self._unqueued[switch] = frozenset(key for key, queues in numbers.items() if not queues <= found.keys())
-            for port in self._of_switch[switch] if switch in self._fabric.with_databases else ():
-                port.use.read(found.get((port.link.port, QUEUE)), told[port.link.port])
+            for port, use, told in asked if switch in self._fabric.with_databases else ():
+                use.read(found.get((port.link.port, QUEUE)), told)
 
     def _frames(self, probed: Iterable[_Port]) -> Iterator[tuple[_Port, bytes]]:
         """Yield what is sent from each port."""

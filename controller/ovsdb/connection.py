@@ -1,6 +1,7 @@
 """A connection to a switch's database: its rows as of the latest notice, and transactions."""
 
 import asyncio
+import json
 import os
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,14 +12,16 @@ from typing import Any
 from beamer.errors import InputError, first_of, shortened
 from beamer.network.ovsdb_address import OvsdbAddress
 from controller.identity.certificates import switch_of
-from controller.ovsdb.messages import Operation, OvsdbError, Row, Splitter, echo_reply, request
+from controller.ovsdb.messages import MOST_BYTES, Operation, OvsdbError, Row, Splitter, echo_reply, request
 
 CONNECT_S = 5.0
 ANSWER_S = 10.0  # A database has so long for an answer.
 SILENCE_S = 5.0  # One that says nothing for so long is asked whether it is there.
 DATABASE = "Open_vSwitch"
 _CLOSED = "it has closed the connection"
-_CHUNK = 1 << 14  # So many bytes are split into messages in one turn of the loop, in 4 ms.
+_CHUNK = 1 << 14  # So many bytes are split into messages in one turn of the loop; rows take 4 ms.
+UNREAD_BYTES = 1 << 20  # So much may wait for a database to read it.
+HELD_BYTES = 2 * MOST_BYTES  # Its rows may take so much, as JSON.
 _SHOWN = 200  # So many characters of what a peer says are shown.
 
 
@@ -35,11 +38,17 @@ class RefusedTransactionError(OvsdbError):
 
 
 class OvsdbConnection:
-    """A database that is connected. rows: by table and identity, of the columns that are watched. changed: set with any row."""
+    """A database that is connected.
+
+    rows: by table and identity, of the columns that are watched. changed: set with any row. revision: another one after each
+    change of a row that is not the database's own, in which all programs count their changes.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.rows: dict[str, dict[str, Row]] = {}
         self.changed = asyncio.Event()
+        self.revision = 0
+        self._received_bytes = 0  # since the size of all rows was looked at
         self._reader = reader
         self._writer = writer
         self._numbers = count(1)
@@ -78,6 +87,7 @@ class OvsdbConnection:
             if not data:
                 raise OvsdbClosedError(_CLOSED)
             asked = False
+            self._received_bytes += len(data)
             for message in splitter.feed(data):
                 self._message(message)
             await asyncio.sleep(0)  # What is already there would be read without another turn.
@@ -85,9 +95,12 @@ class OvsdbConnection:
     def _message(self, message: Mapping[str, Any]) -> None:
         method, number = message.get("method"), message.get("id")
         if method == "echo":
+            if self._writer.transport.get_write_buffer_size() > UNREAD_BYTES:
+                raise OvsdbError("it does not read the answers to its questions")
             self._writer.write(echo_reply(message))
         elif method == "update":
-            self._take((message.get("params") or [None, None])[1])
+            params = message.get("params")
+            self._take(params[1] if isinstance(params, list) and len(params) == 2 else None)
         elif method is None and isinstance(number, int) and (asked := self._asked.pop(number, None)) and not asked.done():
             if (error := message.get("error")) is None:
                 asked.set_result(message.get("result"))
@@ -103,8 +116,13 @@ class OvsdbConnection:
                         self.rows[table].pop(row, None)
                     else:
                         self.rows[table][row] = new
+                self.revision += table != DATABASE
         except (AttributeError, KeyError, TypeError) as error:
             raise OvsdbError("it describes its rows otherwise than RFC 7047 does") from error
+        if self._received_bytes > 2 * HELD_BYTES:
+            self._received_bytes = len(json.dumps(self.rows))
+            if self._received_bytes > HELD_BYTES:
+                raise OvsdbError(f"its rows take more than {HELD_BYTES} bytes")
         self.changed.set()
 
     async def _answer(self, method: str, params: Sequence[Any]) -> Any:

@@ -19,15 +19,16 @@ from beamer.network.observed_fabric import Mismatch
 from beamer.network.ovsdb_address import parse_ovsdb_address
 from controller.limited_log import LINES_AN_HOUR
 from controller.ovsdb.connection import OvsdbConnection, RefusedTransactionError, connected
-from controller.ovsdb.messages import Operation, OvsdbError
-from controller.ovsdb.queues import PortFault, change_of_queues, wanted_queues
-from controller.ovsdb.tables import COLUMNS, applied, bridge_view
+from controller.ovsdb.messages import Operation, OvsdbError, Row
+from controller.ovsdb.queues import PortFault, QueueChange, WantedQueues, change_of_queues, wanted_queues
+from controller.ovsdb.tables import COLUMNS, BridgeView, applied, bridge_view
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 15.0  # Between attempts to connect, doubled each time.
 GOOD_S = 30.0  # After a connection that lasted so long pauses begin anew.
 # So long passes between two changes of a switch's queues; doubled where another program changes them again and again.
 FIRST_MEND_S, LAST_MEND_S = 0.1, 10.0
 COALESCE_S = 0.02  # What changes within so long is looked at once.
+COMPARING_SHARE = 0.1  # Of a processor, comparing takes so much where rows change without end.
 TAKEN_S = 5.0  # ovs-vswitchd has so long to take a change over before it is named.
 _SHOWN = 300  # So many characters of a reason are shown.
 
@@ -111,12 +112,17 @@ class QueueKeeper:
         """Keep the queues of a switch whose database is connected. Raises `OvsdbError`."""
         loop, pace = asyncio.get_running_loop(), _Pace()
         await database.watch(COLUMNS)
+        bridge_view(database.rows, switch.dpid)  # A database without this switch is not written to.
         # It is asked for once without a change: that ovs-vswitchd answers shows that it runs, and has taken the rows over.
         asked, asked_s = await _ask(database, []), loop.time()
+        compared, compared_s = -1, 0.0
         while True:
             database.changed.clear()
-            view = bridge_view(database.rows, switch.dpid)
-            change = change_of_queues(view, self._wanted[switch.name], switch.dpid)
+            if database.revision != compared:
+                compared, began_s = database.revision, loop.time()
+                rows = {table: dict(of_table) for table, of_table in database.rows.items()}
+                view, change = await asyncio.to_thread(_compared, rows, switch.dpid, self._wanted[switch.name])
+                compared_s = loop.time() - began_s
             taken = applied(database.rows) >= asked
             if not change.operations:
                 late = not taken and loop.time() - asked_s >= TAKEN_S
@@ -129,15 +135,16 @@ class QueueKeeper:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(None if taken or late else asked_s + TAKEN_S - loop.time()):
                         await database.changed.wait()
-                await asyncio.sleep(COALESCE_S)
+                await asyncio.sleep(max(COALESCE_S, compared_s / COMPARING_SHARE))
                 continue
-            self._set(switch, QueueState(False, None, change.faults, view.datapath_type))
+            self._set(switch, QueueState(False, self._states[switch.name].fault, change.faults, view.datapath_type))
             try:
                 asked, asked_s = await _ask(database, change.operations), loop.time()
             except RefusedTransactionError as error:
                 if not error.outdated:
                     raise
             else:
+                self._set(switch, QueueState(False, None, change.faults, view.datapath_type))
                 self._log(switch, change.made, change.mended)
             await asyncio.sleep(pace.next_s(loop.time()))
 
@@ -165,6 +172,14 @@ class _Pace:
         follows = now - self._last_s < 2 * self._pause_s + FIRST_MEND_S
         self._last_s, self._pause_s = now, min(2 * self._pause_s, LAST_MEND_S) if follows else FIRST_MEND_S
         return self._pause_s
+
+
+def _compared(
+    rows: Mapping[str, Mapping[str, Row]], dpid: int, wanted: tuple[WantedQueues, ...]
+) -> tuple[BridgeView, QueueChange]:
+    """Return a switch as its database has it, and what has to change. Raises `OvsdbError`."""
+    view = bridge_view(rows, dpid)
+    return view, change_of_queues(view, wanted, dpid)
 
 
 async def _ask(database: OvsdbConnection, operations: list[Operation] | tuple[Operation, ...]) -> int:

@@ -82,22 +82,31 @@ def change_of_queues(view: BridgeView, wanted: Iterable[WantedQueues], dpid: int
     operations: list[Operation] = []
     made, mended, faults = list[int](), list[int](), dict[int, PortFault]()
     kept: set[str] = set()
-    ports, tagged = _Ports(view), _Tagged(view)
+    ports, tagged, prefix = _Ports(view), _Tagged(view), f"{dpid:016x}/"
+    taken: dict[str, int] = {}  # the rows of ports, by the port of the file that each is
     for port in wanted:
         found = ports.row_of(port)
         fault = _fault(view, port, None if found is None else found[1])
+        if found is not None and taken.setdefault(found[0], port.port) != port.port:
+            text = f"gets no queues: its database has it in one port with port {taken[found[0]]}, as in a bond"
+            faults[port.port] = PortFault("no queues", text)
+            continue
         if fault is not None or found is None:
             faults[port.port] = fault or _MISSING
             if found is not None and port.rate_bps > MOST_RATE_BPS:
                 operations += _without_queues(view, *found)
             continue
-        change = _PortChange(view, tagged, port, f"{dpid:016x}/{port.port}")
+        change = _PortChange(view, tagged, port, f"{prefix}{port.port}")
         of_port = list(change.operations(*found))
         kept |= change.kept
         if of_port:
             (mended if change.existed else made).append(port.port)
         operations += of_port
-    operations += _removals(view, f"{dpid:016x}/", kept)
+    for row, unwanted in view.ports.items():
+        qos = view.qos.get(unwanted.qos) if unwanted.qos is not None else None
+        if row not in taken and qos is not None and qos.tag is not None and qos.tag.startswith(prefix):
+            operations += _without_queues(view, row, unwanted)
+    operations += _removals(view, prefix, kept)
     return QueueChange(tuple(operations), tuple(made), tuple(mended), faults)
 
 

@@ -67,8 +67,11 @@ def bridge_view(rows: Mapping[str, Mapping[str, Row]], dpid: int) -> BridgeView:
 
 
 def applied(rows: Mapping[str, Mapping[str, Row]]) -> int:
-    """Return up to which of the configurations that were asked for ovs-vswitchd has taken them over."""
-    return max((int(row["cur_cfg"]) for row in rows.get("Open_vSwitch", {}).values()), default=0)
+    """Return up to which of the configurations that were asked for ovs-vswitchd has taken them over. Raises `OvsdbError`."""
+    try:
+        return max((int(row["cur_cfg"]) for row in rows.get("Open_vSwitch", {}).values()), default=0)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise OvsdbError(f"its configuration's number cannot be understood ({type(error).__name__})") from error
 
 
 def _bridge_view(rows: Mapping[str, Mapping[str, Row]], dpid: str) -> BridgeView:
@@ -88,15 +91,22 @@ def _bridge_view(rows: Mapping[str, Mapping[str, Row]], dpid: str) -> BridgeView
             one["type"],
             map_of(one["other_config"]),
             {number: queue[1] for number, queue in map_of(one["queues"]).items()},
-            map_of(one["external_ids"]).get(TAG),
+            _tag(one),
         )
         for row, one in rows["QoS"].items()
     }
     queues = {
-        row: QueueRow(map_of(one["other_config"]), bool(set_of(one["dscp"])), map_of(one["external_ids"]).get(TAG))
-        for row, one in rows["Queue"].items()
+        row: QueueRow(map_of(one["other_config"]), bool(set_of(one["dscp"])), _tag(one)) for row, one in rows["Queue"].items()
     }
     return BridgeView(bridge["datapath_type"], ports, qos, queues, used)
+
+
+def _tag(one: Row) -> str | None:
+    """Return what a row's tag says. Raises `TypeError` for one that is no text."""
+    tag = map_of(one["external_ids"]).get(TAG)
+    if tag is not None and not isinstance(tag, str):
+        raise TypeError("a tag that is no text")
+    return tag
 
 
 def _number(interface: Row) -> int | None:

@@ -73,6 +73,7 @@ def test_queues_that_have_not_been_read_back_do_not_fit_and_a_database_is_no_por
         condition.take_in(NetworkSeen(switches=ALL))
         assert condition.fits
         condition.take_in(NetworkSeen((replace(gone, kind="not queued", text="told"),), switches=ALL))
+        condition.take_in(NetworkSeen(switches=ALL, unread=frozenset({"l1"})))  # It is not known any more.
         condition.take_in(NetworkSeen(switches=ALL - {"l1"}))
     told = logs.pop()
     assert (told["event"], told["mismatch"]) == ("the network is not as its file says", "told"), (

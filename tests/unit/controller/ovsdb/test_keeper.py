@@ -189,6 +189,47 @@ def test_a_database_that_is_of_no_use_is_named_and_tried_again(
     play(scenario())
 
 
+def test_a_database_without_the_switch_is_not_written_to(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        path = str(tmp_path / "db.sock")
+        database = Database(otherwise)
+        async with database.at(path), kept(of_switches(f"unix:{path}")) as made:
+            await until(lambda: bool(made.faults))
+        assert {message["method"] for message in database.asked} == {"monitor"}
+
+    play(scenario())
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b'{"method":"update","id":null,"params":[1]}', "it describes its rows otherwise than RFC 7047 does"),
+        (
+            b'{"method":"echo","id":"e","params":["' + bytes(1 << 20).replace(b"\0", b"x") + b'"]}',
+            "it does not read the answers",
+        ),
+    ],
+    ids=["an update of no rows", "questions whose answers it does not read"],
+)
+def test_what_a_database_sends_unasked_is_no_fault_of_the_controllers(sent: bytes, reason: str, tmp_path: Path) -> None:
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                writer.write(sent)
+                await writer.drain()
+                await asyncio.sleep(0.001)
+        except OSError:
+            writer.transport.abort()
+
+    async def scenario() -> None:
+        path = str(tmp_path / "db.sock")
+        async with await asyncio.start_unix_server(flood, path), kept(of_switches(f"unix:{path}")) as made:
+            await until(lambda: bool(made.faults))
+            assert f"is of no use: {reason}" in made.faults[0].text
+
+    play(scenario())
+
+
 def test_one_that_cannot_be_reached_delays_no_other(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=1) as deaf:  # It accepts nothing, and answers nothing.
         closed = socket.create_server(("127.0.0.1", 0))

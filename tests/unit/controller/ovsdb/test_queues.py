@@ -68,6 +68,30 @@ def test_a_port_without_queues_gets_them() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_two_ports_of_the_file_in_one_of_the_database_are_named_and_the_others_served() -> None:
+    bond = PortRow("bond", {"s1-eth1": 1, "s1-eth2": 2}, None)
+    found = change(BridgeView("system", {"bond": bond}, {}, {}, frozenset()))
+    assert found.made == (1,)
+    assert found.faults[2].text == "gets no queues: its database has it in one port with port 1, as in a bond"
+
+
+def test_a_port_that_the_file_does_not_have_any_more_loses_its_queues() -> None:
+    more = BridgeView(
+        "system",
+        {**PORTS, "old": PortRow("old", {"old": 9}, "qos9")},
+        made().qos
+        | {
+            "qos9": QosRow("linux-htb", {}, {}, f"{TAG}/9"),
+            "qos10": QosRow("linux-htb", {}, {}, f"{DPID + 1:016x}/9"),
+        },
+        made().queues,
+        frozenset((*made().qos, "qos9")),
+    )
+    assert what(change(more)) == [("wait", "Port"), ("update", "Port")]
+    strange = replace(more, ports=more.ports | {"old": PortRow("old", {"old": 9}, "qos10")}, qos_in_use=frozenset(made().qos))
+    assert what(change(strange)) == [("delete", "QoS")], "another switch's stay"
+
+
 def other(**changes: object) -> BridgeView:
     return replace(made(), **changes)  # type: ignore[arg-type]
 
