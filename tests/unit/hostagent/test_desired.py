@@ -24,7 +24,7 @@ def test_marks_filters_and_rules_for_acknowledgements_go_by_the_profile(profile:
     state = desired_state(read)
     assert state.marks["s/t"].dscp == profile.classes[2]
     assert state.marks["s/t"].is_managed
-    assert [one.dscp for _, one in sorted(state.trees["dscp"].filters.items())] == list(profile.classes)
+    assert [one.dscp for _, one in sorted(state.trees["dscp"].filters.items())] == [*profile.classes, profile.acknowledgement]
     assert not state.ipv6
     for family in FAMILIES:
         rules = " ".join(rule for of_chain in _chains("mark", profile, family).values() for rule in of_chain)
