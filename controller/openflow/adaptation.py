@@ -92,9 +92,10 @@ class Adaptation:
         self._rules.answered(switch, capabilities)
         self._adapt(switch)
 
-    def _refused(self, switch: str, rules: Sequence[Rule], full: Mapping[int, int]) -> None:
-        self._rules.refused(switch, rules, full)
+    def _refused(self, switch: str, rules: Sequence[Rule], full: Mapping[int, int]) -> bool:
+        fits = self._rules.refused(switch, rules, full)
         self._adapt(switch)
+        return fits
 
     def _took_all(self, switch: str) -> None:
         self._rules.took_all(switch)

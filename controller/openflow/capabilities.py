@@ -1,7 +1,8 @@
 """What a switch says that its tables can do (OpenFlow 1.3.5, 7.3.5.5), and what kinds of rules ask of them.
 
-Pure: `controller.openflow.session` asks the switch. What a switch does not say is no reason against anything: it is judged by
-the rules that it refuses.
+Pure: `controller.openflow.session` asks the switch. Of what a table does not say nothing is held against it, and a switch whose
+answer is missing, is empty or contradicts itself is judged by its number of tables and the rules that it refuses. A table
+that an answer leaves out is not there.
 """
 
 import struct
@@ -112,13 +113,20 @@ class RuleKind:
             yield from (f"{here} has no action {_ACTION_NAMES[one]}" for one in sorted(self.actions - table.actions))
 
 
+TableFeatures = tuple[int, TableCapabilities]
+"""A table's number and what it can do."""
+
+
 @dataclass(frozen=True)
 class TablesPart:
-    """A part of an answer with the features of tables. body: of those that Beamer may use. flags: whether more follow."""
+    """A part of an answer with the features of tables. flags: whether more follow.
+
+    body: of those that Beamer may use; None stands where a length contradicts another one.
+    """
 
     xid: int
     flags: int
-    body: tuple[tuple[int, TableCapabilities], ...] = field(default=())
+    body: tuple[TableFeatures | None, ...] = field(default=())
 
 
 def tables_part(xid: int, part: bytes) -> TablesPart:
@@ -127,16 +135,32 @@ def tables_part(xid: int, part: bytes) -> TablesPart:
     No switch is turned away for that: makers' switches have been served without this answer.
     """
     (flags,) = struct.unpack_from("!H", part, ofp.OFP_HEADER_SIZE + 2)
-    found, at = [], _MULTIPART
+    found, at = list[TableFeatures | None](), _MULTIPART
     while at + _TABLE.size <= len(part):
         length, number, match_bits, write_bits, _, entries = _TABLE.unpack_from(part, at)
         if not _TABLE.size <= length <= len(part) - at:
             break
+        properties = _properties(part, at + _TABLE.size, at + length)
+        if properties is None:
+            break
         if number < TABLES:
-            properties = dict(_properties(part, at + _TABLE.size, at + length))
             found.append((number, _table(properties, match_bits, write_bits, entries)))
         at += length
-    return TablesPart(xid, flags, tuple(found))
+    return TablesPart(xid, flags, tuple(found) if at == len(part) else (*found, None))
+
+
+def tables_said(answer: Iterable[TableFeatures | None]) -> Mapping[int, TableCapabilities] | None:
+    """Return what an answer says of the tables that Beamer may use.
+
+    None, as if there were none: where it contradicts itself, or has no first table, which no switch is without.
+    """
+    said = dict[int, TableCapabilities]()
+    for one in answer:
+        if one is None:
+            return None
+        number, table = one
+        said[number] = table
+    return said if 0 in said else None
 
 
 def _table(properties: Mapping[int, bytes], match_bits: int, write_bits: int, entries: int) -> TableCapabilities:
@@ -158,13 +182,16 @@ def _table(properties: Mapping[int, bytes], match_bits: int, write_bits: int, en
     )
 
 
-def _properties(part: bytes, at: int, end: int) -> Iterator[tuple[int, bytes]]:
+def _properties(part: bytes, at: int, end: int) -> Mapping[int, bytes] | None:
+    """Return the contents of properties by their kinds, None where lengths contradict each other."""
+    found = dict[int, bytes]()
     while at + _PROPERTY.size <= end:
         kind, length = _PROPERTY.unpack_from(part, at)
         if not _PROPERTY.size <= length <= end - at:
-            break
-        yield kind, part[at + _PROPERTY.size : at + length]
+            return None
+        found[kind] = part[at + _PROPERTY.size : at + length]
         at += length + -length % 8
+    return found if at >= end else None
 
 
 def _fields(ids: bytes) -> frozenset[str]:

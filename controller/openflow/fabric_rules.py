@@ -1,8 +1,8 @@
 """The rules that every switch of a fabric should hold, each switch's in the form that it can hold.
 
 They are kept as of the four tables. What stands for them on a switch of another form is kept beside that, and follows every
-change. A switch is taken to hold everything until it is asked. What it refuses then stays known, also when it connects again,
-unless it says something else of its tables by then.
+change. A switch is taken to hold everything until it is asked. What it then refuses is known while it is connected: when it
+connects again it may have become able.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -90,17 +90,19 @@ class FabricRules:
     def answered(self, switch: str, capabilities: SwitchCapabilities) -> None:
         """Take in what a switch that has connected says of itself."""
         of = self._of[switch]
-        if capabilities != of.capabilities:
-            of.capabilities, of.shown = capabilities, ShownLimits()
-        of.first = 0
+        of.capabilities, of.shown, of.first = capabilities, ShownLimits(), 0
         self._choose(of, switch)
 
-    def refused(self, switch: str, rules: Iterable[Rule], full: Mapping[int, int]) -> None:
-        """Take in which rules a switch has refused for what they are. full: by table that is full, how many rules it holds."""
+    def refused(self, switch: str, rules: Iterable[Rule], full: Mapping[int, int]) -> bool:
+        """Take in which rules a switch has refused for what they are; return whether there is a form that it can hold.
+
+        full: by table that is full, how many rules it holds.
+        """
         of = self._of[switch]
         of.shown = ShownLimits(of.shown.refused | {RuleKind.of(rule) for rule in rules}, {**of.shown.room, **full})
         self._choose(of, switch)
         of.tries = of.choice.form is None  # Some rules may be taken away there, and it may forward by those that it has.
+        return not of.tries
 
     def took_all(self, switch: str) -> None:
         """Take in that a switch holds all that it should: what it has refused for a while is no more."""

@@ -8,6 +8,7 @@ left alone, and named where packets meet them before Beamer's.
 """
 
 import asyncio
+from contextlib import suppress
 
 import structlog
 
@@ -15,8 +16,9 @@ from beamer.log_limit import LogLimit
 from controller.event_loop.time_slices import TimeSlices
 from controller.limited_log import LINES_AN_HOUR
 from controller.openflow import wire
-from controller.openflow.channel import Channel, ChannelError, RefusedError
+from controller.openflow.channel import Channel, RefusedError
 from controller.openflow.held_rules import Deviation, HeldRules
+from controller.openflow.questions import Question, Questions
 from controller.openflow.rules import Rule
 from controller.openflow.survey import Survey
 
@@ -40,13 +42,13 @@ log = structlog.get_logger("beamer-controller")
 class WatchRation:
     """What the watches of all switches share: the time for counting and regular readings, and the lines of the log.
 
-    silent: the switches that are not asked to announce changes, as their connections ended with that.
+    questions: those that are asked no more.
     """
 
     def __init__(self) -> None:
         self._counts_at = self._reads_at = self._announced_at = 0.0  # All that was granted before ends then.
         self.lines = LogLimit(LINES_AN_HOUR, 3600.0)
-        self.silent: set[str] = set()
+        self.questions = Questions()
 
     def next_count(self, now: float) -> float:
         """Return when a switch is asked for its numbers next."""
@@ -132,17 +134,11 @@ class RuleWatch:
     async def _subscribe(self) -> None:
         """Ask to be told of changes. What changed before is in the numbers that are asked for next, or in the next reading."""
         self._announces = False
-        if self._switch in self._ration.silent:
+        if not self._ration.questions.may_ask(self._switch, Question.CHANGES):
             return
-        try:
+        with suppress(RefusedError), self._ration.questions.asking(self._switch, Question.CHANGES):
             await self._channel.request(wire.announcing(self._channel.datapath))
-        except RefusedError:
-            return
-        except ChannelError:
-            self._ration.silent.add(self._switch)
-            log.warning("connection ended with the question for changes, which is not asked again", switch=self._switch)
-            raise
-        self._announces = True
+            self._announces = True
 
     async def _count(self) -> tuple[int | None, int | None]:
         """Return the numbers of Beamer's rules and of others', None where the switch does not count them."""

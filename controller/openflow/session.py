@@ -24,11 +24,12 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 from controller.event_loop.time_slices import CHEAP, TimeSlices, Work, batched
 from controller.limited_log import LimitedLog
 from controller.openflow import held_rules, wire
-from controller.openflow.capabilities import SwitchCapabilities
+from controller.openflow.capabilities import SwitchCapabilities, TableCapabilities, tables_said
 from controller.openflow.channel import Channel, RefusedError, describe
 from controller.openflow.frames import RuleChanges
 from controller.openflow.held_rules import HeldRules
 from controller.openflow.meters import RateMeter
+from controller.openflow.questions import Question
 from controller.openflow.reports import SwitchEvent, SwitchInstalled
 from controller.openflow.rule_watch import RuleWatch, WatchRation
 from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Slot, Table
@@ -114,6 +115,7 @@ class SwitchSession:
         self._audit_at = 0.0
         self._meters_at = 0.0
         self._ration = ration or WatchRation()
+        self._questions = self._ration.questions
         self._watch = RuleWatch(switch, channel, turns, self._ration, survey)
         self._wake = asyncio.Event()
         self._awaited: list[asyncio.Future[None]] = []  # Callers that wait until the switch is at its target.
@@ -178,16 +180,25 @@ class SwitchSession:
 
     async def _ask_capabilities(self) -> SwitchCapabilities:
         """Return what the switch says of itself. Raises `ChannelError`."""
+        said = None
+        if self._questions.may_ask(self._switch, Question.TABLES):
+            with self._questions.asking(self._switch, Question.TABLES):
+                said = await self._ask_tables()
+        return SwitchCapabilities(self._channel.n_tables or ofp.OFPTT_MAX, said)
+
+    async def _ask_tables(self) -> Mapping[int, TableCapabilities] | None:
+        """Return what the switch says of its tables, None where that is nothing. Raises `ChannelError`."""
         asked = asyncio.ensure_future(self._channel.request(wire.tables_request(self._channel.datapath)))
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # Else an error would count as unseen.
         await asyncio.sleep(0)  # Only then is it sent.
         try:
             # What is answered at all is answered before the barrier (OpenFlow 1.3.5, 6.2): one that is silent delays nothing.
             await self._channel.request(wire.barrier(self._channel.datapath))
         finally:
             asked.cancel()
-            await asyncio.wait([asked])
+        await asyncio.wait([asked])
         answered = not asked.cancelled() and asked.exception() is None
-        return SwitchCapabilities(self._channel.n_tables or ofp.OFPTT_MAX, dict(asked.result()) if answered else None)
+        return tables_said(asked.result()) if answered else None
 
     async def _audit(self, now: float) -> None:
         """Read what the switch holds and restart the time-outs of pairs that are in use."""
@@ -351,8 +362,10 @@ class SwitchSession:
         full = {rule.table for rule, kind in refused.values() if kind == wire.TABLE_FULL}
         if kinds or full:
             held = Counter(rule.table for rule in self._held)
-            self._is_full = bool(full)
-            self._forms.refused(kinds, {table: held[table] for table in full})
+            before = self._target
+            fits = self._forms.refused(kinds, {table: held[table] for table in full})
+            # What has lost its purpose may still forward. It is given up only for a form that was tried, and then has room.
+            self._is_full = bool(full) and fits and self._target is before
 
     async def _send(self, message: Callable[[Any], Any], about: Iterable[Any]) -> None:
         """Send one message about each of many things."""

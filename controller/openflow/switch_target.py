@@ -28,9 +28,9 @@ class FormCalls:
     """Who is told what a switch can hold, and may then set another target.
 
     answered: what it says of its tables. refused: the rules that it refuses for what they are, and by table that is full, how
-    many it holds. took_all: that it holds its target.
+    many it holds; returns whether there is a form that it can hold. took_all: that it holds its target.
     """
 
     answered: Callable[[SwitchCapabilities], None] = lambda capabilities: None
-    refused: Callable[[Sequence[Rule], Mapping[int, int]], None] = lambda rules, full: None
+    refused: Callable[[Sequence[Rule], Mapping[int, int]], bool] = lambda rules, full: True
     took_all: Callable[[], None] = lambda: None

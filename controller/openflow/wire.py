@@ -33,14 +33,15 @@ UNSUPPORTED = frozenset(
         (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_TYPE),
         (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_ARGUMENT),
         (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_TOO_MANY),
-        (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_QUEUE),
         (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_UNSUPPORTED_ORDER),
         (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_SET_TYPE),
-        (ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_UNKNOWN),
         (ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_BAD_TABLE_ID),
     }
 )
-"""The errors that say that a switch cannot carry a rule out, whatever else it holds: not those of rights or of bad messages."""
+"""The errors that say that a switch cannot carry a rule out, whatever else it holds.
+
+Not those of rights, of bad messages, of a queue that is missing so far, or of unknown cause: such rules are tried again.
+"""
 METER_FLAGS = ofp.OFPMF_KBPS | ofp.OFPMF_BURST
 MONITOR = 0xBEA3  # the number of the request to be told of changes
 MAX_ENCODED = 4096  # So many matches and instructions stay encoded: some 10 MB.

@@ -1,6 +1,7 @@
 """Which form a switch is given, what it then holds, and where packets go in fabrics of several forms."""
 
 import hashlib
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import permutations
@@ -12,7 +13,7 @@ from beamer.network.codepoints import LOCAL
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
 from controller.event_loop.time_slices import at_once
-from controller.openflow.capabilities import RuleKind, SwitchCapabilities, tables_part
+from controller.openflow.capabilities import RuleKind, SwitchCapabilities, TableCapabilities, tables_part, tables_said
 from controller.openflow.fabric_rules import FabricRules
 from controller.openflow.forms import FULL, HostMarksForm, ShownLimits, shortages
 from controller.openflow.rulebook import RuleBook
@@ -27,7 +28,12 @@ NO_ETHERNET = replace(ONE_TABLE, rewrites=frozenset(), matches=FIELDS - {"eth_ds
 
 def capabilities(limits: SwitchLimits) -> SwitchCapabilities:
     """Return what is read of what a switch says."""
-    return SwitchCapabilities(limits.tables, dict(tables_part(1, multipart(ofp.OFPMP_TABLE_FEATURES, limits.features())).body))
+    return SwitchCapabilities(limits.tables, said(limits.features()))
+
+
+def said(features: bytes) -> Mapping[int, TableCapabilities] | None:
+    """Return what is read of an answer about tables."""
+    return tables_said(tables_part(1, multipart(ofp.OFPMP_TABLE_FEATURES, features)).body)
 
 
 def ipv6(fabric: Fabric) -> Fabric:
@@ -136,8 +142,8 @@ def test_a_switch_is_given_the_fullest_form_that_it_can_hold(
 
 
 def test_metadata_of_few_bits_is_none() -> None:
-    said = capabilities(SwitchLimits())
-    few = {number: replace(table, metadata_match=0xFF, metadata_write=0xFF) for number, table in (said.tables or {}).items()}
+    tables = capabilities(SwitchLimits()).tables or {}
+    few = {number: replace(table, metadata_match=0xFF, metadata_write=0xFF) for number, table in tables.items()}
     rules = FabricRules(two_spines())
     rules.answered("l1", SwitchCapabilities(4, few))
     assert rules.report("l1").form == "host marks"
@@ -262,7 +268,28 @@ def test_the_rules_of_a_job_that_has_ended_go_from_a_full_switch_beside_a_lesser
     assert any(("ip_dscp", LOCAL.acknowledgement) in rule.match and rule.table == 0 for rule in without)
 
 
-def test_what_is_refused_stays_known_until_the_switch_says_something_else() -> None:
+FEATURES = SwitchLimits().features()
+FIRST = struct.unpack_from("!H", FEATURES)[0]
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        b"",
+        FEATURES[:-1],
+        FEATURES + b"abc",
+        FEATURES[:FIRST] + struct.pack("!H", 7) + FEATURES[FIRST + 2 :],
+        FEATURES[:66] + struct.pack("!H", 3) + FEATURES[68:],
+        FEATURES[FIRST:],
+    ],
+    ids=["empty", "cut off", "more behind it", "a table's length", "a property's length", "without the first table"],
+)
+def test_an_answer_that_cannot_be_is_none(features: bytes) -> None:
+    assert said(FEATURES) is not None
+    assert said(features) is None
+
+
+def test_what_is_refused_is_forgotten_when_the_switch_connects_again() -> None:
     rules = FabricRules(two_spines())
     strips = [rule for rule in (rules.rules("l1") or {}).values() if rule.table == Table.CLEAR and rule.actions]
     says = capabilities(SwitchLimits())
@@ -271,8 +298,6 @@ def test_what_is_refused_stays_known_until_the_switch_says_something_else() -> N
     assert rules.adapted("l1") is not None
     assert "it refuses rules of table 2 that match eth_type, match ip_dscp, rewrite ip_dscp" in rules.report("l1").reason
     rules.answered("l1", says)
-    assert rules.adapted("l1") is None
-    rules.answered("l1", replace(says, n_tables=9))
     assert rules.adapted("l1") is not None
     assert rules.form("l1") == FULL
 
@@ -319,6 +344,6 @@ def test_a_pairs_rules_need_room_twice_as_its_class_may_change() -> None:
     rules = FabricRules(star(2)).rules("s1") or {}
     of_jobs = at_once(RuleBook(star(2)).change(jobs(star(2))))["s1"]
     both = [*rules.values(), *(rule for rule in of_jobs.values() if rule is not None)]
-    said = list(shortages(FULL, both, capabilities(SwitchLimits(max_entries=1)), ShownLimits()))
+    short = list(shortages(FULL, both, capabilities(SwitchLimits(max_entries=1)), ShownLimits()))
     # Three pairs of three rules, twice, and the one for pairs whose rules have timed out.
-    assert "table 1 needs 19 rules and has room for 1" in said
+    assert "table 1 needs 19 rules and has room for 1" in short

@@ -1,7 +1,10 @@
 """The driver against switches that can do less than four tables ask for: what they hold, and what is said of them."""
 
 import asyncio
-from dataclasses import replace
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
@@ -82,6 +85,122 @@ def test_a_switch_that_can_do_less_holds_one_table(kind: str, capsys: pytest.Cap
             assert "gave no counters" not in out
             refused = "switch refused rules" in out
             assert refused is (switch.says != switch.limits or switch.silent)
+
+    asyncio.run(scenario())
+
+
+def of_tables(frame: bytes) -> bool:
+    """Return whether a frame is an answer about tables."""
+    part = struct.pack("!H", ofp.OFPMP_TABLE_FEATURES)
+    return frame[1] == ofp.OFPT_MULTIPART_REPLY and frame[ofp.OFP_HEADER_SIZE :][:2] == part
+
+
+def emptied(frame: bytes) -> bytes:
+    """Return an answer about tables without any."""
+    return frame[:2] + struct.pack("!H", 16) + frame[4:16] if of_tables(frame) else frame
+
+
+def contradictory(frame: bytes) -> bytes:
+    """Return an answer about tables in which the second one has a length that none can have."""
+    second = 16 + struct.unpack_from("!H", frame, 16)[0] if of_tables(frame) else 0
+    return frame[:second] + struct.pack("!H", 7) + frame[second + 2 :] if of_tables(frame) else frame
+
+
+@pytest.mark.parametrize("distort", [emptied, contradictory])
+def test_a_switch_that_says_nothing_sensible_of_its_tables_is_judged_by_its_refusals(distort: Callable[[bytes], bytes]) -> None:
+    async def scenario() -> None:
+        able, unable = FakeSwitch(1, distort=distort), FakeSwitch(1, distort=distort, limits=ONE_TABLE)
+        for switch, held in ((able, {0, 1, 2, 3}), (unable, {0})):
+            async with bench(FABRIC) as b:
+                b.driver.install(1, [job(2)])
+                b.connect(switch)
+                await b.installed(1)
+                await b.until(lambda switch=switch, held=held: tables(switch) == held)  # type: ignore[misc]
+
+    asyncio.run(scenario())
+
+
+def test_a_switch_whose_connection_ends_with_the_question_about_tables_is_not_asked_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Leaving(FakeSwitch):
+        asked = 0
+
+        def _answer_features_request(self, xid: int, frame: bytes) -> None:
+            self.asked += 1
+            self.disconnect()
+
+    async def scenario() -> None:
+        switch = Leaving(1)
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [job(2)])
+            b.connect(switch)
+            await b.until(lambda: b.connections[0].done())
+            b.connect(switch)
+            await b.installed(1)
+            assert switch.asked == 1
+            assert forms(b) == []
+
+    asyncio.run(scenario())
+    text = "connection ended with the question for the features of tables, which is not asked again"
+    assert capsys.readouterr().out.count(text) == 1
+
+
+def test_a_switch_that_takes_no_form_is_given_all_tables_when_it_connects_as_an_able_one() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(1, limits=SwitchLimits(matches=FIELDS - {"arp_tpa"}), says=None)
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [job(2)])
+            b.connect(switch)
+            await b.until(lambda: [form.form for form in forms(b)][-1:] == ["none"])
+            switch.disconnect()
+            switch.limits = SwitchLimits()
+            b.connect(switch)
+            await b.installed(1)
+            assert forms(b)[-1].form == "full"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "error", [(ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_QUEUE), (ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_UNKNOWN)]
+)
+def test_rules_that_are_refused_for_what_may_change_are_tried_again(error: tuple[int, int]) -> None:
+    @dataclass(frozen=True)
+    class Unready(SwitchLimits):
+        def error(self, mod: Any, others: Iterable[Any]) -> tuple[int, int] | None:
+            return error if mod.table_id == 1 else super().error(mod, others)
+
+    async def scenario() -> None:
+        switch = FakeSwitch(1, limits=Unready())
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [job(2)])
+            b.connect(switch)
+            first = len([key for _, key in switch.mods if key[0] == 1])
+            await b.until(lambda: len([key for _, key in switch.mods if key[0] == 1]) > first + 20)
+            switch.limits = SwitchLimits()
+            await b.installed(1)
+            assert forms(b) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_full_table_loses_nothing_for_a_form_that_cannot_fit() -> None:
+    async def scenario() -> None:
+        switch = FakeSwitch(1, says=None)
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [])
+            b.connect(switch)
+            await b.installed(1)
+        before = dict(switch.entries)
+        switch.limits = SwitchLimits(max_entries=9)
+        async with bench(star(9)) as b:
+            b.driver.install(1, [])
+            b.connect(switch)
+            await b.until(lambda: [form.form for form in forms(b)][-1:] == ["none"])
+            await asyncio.sleep(0.3)
+            assert not [key for command, key in switch.mods if command == ofp.OFPFC_DELETE_STRICT]
+            assert before.keys() <= switch.entries.keys()
 
     asyncio.run(scenario())
 
