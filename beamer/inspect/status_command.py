@@ -100,7 +100,7 @@ def _problems(states: Sequence[ControllerState], health: Json, plan: Json | None
     if network.get("cut_off"):
         yield f"no path leads to {', '.join(network['cut_off'])}"
     for name, one in health.get("switch_forms", {}).items():
-        if one["form"] == "none":
+        if not one["able"]:
             yield f"{name} can hold no rules: {one['reason']}"
     yield from _in_words(missing)
     if plan is not None:

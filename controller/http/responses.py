@@ -125,8 +125,8 @@ def counters_response(runtime: Runtime, pairs: Iterable[PairCount]) -> dict[str,
     worker and each class has sent; of the others nothing is known.
     """
     fabric = runtime.fabric
-    lesser = [name for name, form in runtime.switch_forms.items() if form.form != "full"]
-    edges = {name: [host for host, edge in fabric.edge_of.items() if edge == name] for name in lesser}
+    uncounted = [name for name, form in runtime.switch_forms.items() if not form.counts]
+    edges = {name: [host for host, edge in fabric.edge_of.items() if edge == name] for name in uncounted}
     trials = runtime.tracker.trials.items()
     key_of = {attempt.seq: key for key, trial in trials for attempt in trial.attempts.values()}
     return {
@@ -176,7 +176,7 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
             "unread_queues": sorted(runtime.condition.seen.unread),
         },
         "switch_forms": {
-            name: {"form": one.form, "reason": one.reason, "limits": list(one.limits)}
+            name: {"form": one.form, "reason": one.reason, "limits": list(one.limits), "able": one.able}
             for name, one in runtime.switch_forms.items()
         },
         "switches": {"expected": len(installation.switches), "installed": sum(g > 0 for g in installation.switches.values())},

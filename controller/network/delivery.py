@@ -24,6 +24,7 @@ from controller.openflow.reports import (
     NetworkSeen,
     PairCount,
     RulesWorkedOut,
+    SwitchChanges,
     SwitchConnected,
     SwitchEvent,
     SwitchForm,
@@ -144,7 +145,7 @@ class Delivery:
         return {name: self._form(name) for name in self.installation.connected_switches}
 
     def _form(self, switch: str) -> SwitchForm:
-        return self._forms.get(switch, SwitchForm(switch, "full", ""))
+        return self._forms.get(switch, SwitchForm.full(switch))
 
     def assignment(self, agent: str) -> Assignment:
         """Return the latest assignment that an agent may have."""
@@ -179,10 +180,12 @@ class Delivery:
                 return
             case SwitchForm():
                 self._forms[event.switch] = event
-                self.installation.switch_able(event.switch, event.form != "none")
+                self.installation.switch_able(event.switch, event.able)
                 self._log_form(event)
             case SwitchInstalled():
                 self.installation.switch_installed(event.switch, event.generation, self._clock())
+            case SwitchChanges():
+                self.installation.switch_changes(event.switch)
             case SwitchLost():
                 self.installation.switch_lost(event.switch)
                 self._log_switch("switch lost", event.switch)
@@ -203,7 +206,7 @@ class Delivery:
         about = {"switch": form.switch, "form": form.form}
         if not form.reason:
             log.info("switch holds all rules", **about)
-        elif form.form == "none":
+        elif not form.able:
             log.error("switch can hold no rules", **about, reason=form.reason)
         else:
             log.warning("switch cannot hold all rules", **about, reason=form.reason, limits=list(form.limits))

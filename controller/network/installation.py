@@ -130,6 +130,10 @@ class Installation:
         if not able:
             self._switches[switch].installed = 0
 
+    def switch_changes(self, switch: str) -> None:
+        """Note that a switch is to hold what it has in another form; what is installed is known when it acknowledges that."""
+        self._switches[switch].installed = 0
+
     def switch_installed(self, switch: str, generation: int, now: float) -> None:
         """Note a switch's barrier reply to its latest changes for `generation`."""
         self._switches[switch].acknowledge(generation, self.generation)

@@ -37,7 +37,7 @@ class Adaptation:
         self._turns = turns
         self._set_target = set_target
         self._report = report
-        self._reported = {name: SwitchForm(name, "full", "") for name in self.names}
+        self._reported = {name: SwitchForm.full(name) for name in self.names}
         self._given: dict[str, tuple[int, frozenset[RateMeter]]] = {}  # the generation of each switch's rules, and its meters
         self._changed = False  # It is set while some switch's form is newer than what its neighbours hold beside it.
         self._task: asyncio.Task[None] | None = None
@@ -67,7 +67,7 @@ class Adaptation:
         if rules is None or form is None or switch not in self._given:
             return None
         generation, meters = self._given[switch]
-        return SwitchTarget(generation, rules, meters if form.admits else frozenset(), form.ethernet, form.queues)
+        return SwitchTarget(generation, rules, meters if form.admits else frozenset(), form)
 
     def give(self, switch: str, generation: int, rules: Mapping[Slot, Rule | None], meters: frozenset[RateMeter]) -> None:
         """Have a switch hold a generation. rules: those of the four tables that change."""
@@ -98,8 +98,8 @@ class Adaptation:
         return fits
 
     def _took_all(self, switch: str) -> None:
-        self._rules.took_all(switch)
-        self._report_form(switch)
+        if self._rules.took_all(switch):
+            self._report_form(switch)
 
     def _adapt(self, switch: str) -> None:
         """Have a switch hold its rules in the form that was chosen, and the others theirs beside it soon."""
@@ -111,6 +111,13 @@ class Adaptation:
         self._report_form(switch)
 
     async def _adapt_all(self) -> None:
+        try:
+            await self._adapt_neighbours()
+        except Exception as error:  # noqa: BLE001  Nobody awaits this task.
+            fault = {"message": "a fault while switches were given rules beside others'", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(fault)
+
+    async def _adapt_neighbours(self) -> None:
         place = self._turns.begin()
         while self._changed:
             self._changed = False

@@ -6,15 +6,26 @@ connects again it may have become able.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from controller.openflow.capabilities import RuleKind, SwitchCapabilities
-from controller.openflow.forms import FULL, FormChoice, FullForm, RuleForm, ShownLimits, candidates, choose, limits, shortages
-from controller.openflow.reports import SwitchForm
+from controller.openflow.forms import (
+    FULL,
+    FormChoice,
+    Neighbours,
+    RuleForm,
+    ShownLimits,
+    candidates,
+    choose,
+    limits,
+    shortages,
+)
+from controller.openflow.reports import NO_FORM, SwitchForm
 from controller.openflow.rules import IPV4, IPV6, Rule, Slot, Table, static_rules
 
+NO_NEIGHBOURS = Neighbours()
 ANY_SWITCH = SwitchCapabilities(len(Table))
 """What is taken to be so of a switch that has said nothing."""
 
@@ -67,8 +78,10 @@ class FabricRules:
         """Return what is to be said of the form of a switch."""
         choice = self._of[switch].choice
         if choice.form is None:
-            return SwitchForm(switch, "none", choice.reason)
-        return SwitchForm(switch, choice.form.name, choice.reason, limits(self._fabric, switch, choice.form))
+            tried = self._of[switch].form
+            return SwitchForm(switch, NO_FORM, choice.reason, able=False, counts=tried is not None and tried.admits)
+        found = limits(self._fabric, switch, choice.form)
+        return SwitchForm(switch, choice.form.name, choice.reason, found, counts=choice.form.admits)
 
     def change(self, switch: str, rules: Mapping[Slot, Rule | None]) -> Collection[Slot]:
         """Change rules of the four tables; return the slots in which the switch may hold others than before."""
@@ -104,12 +117,14 @@ class FabricRules:
         of.tries = of.choice.form is None  # Some rules may be taken away there, and it may forward by those that it has.
         return not of.tries
 
-    def took_all(self, switch: str) -> None:
-        """Take in that a switch holds all that it should: what it has refused for a while is no more."""
+    def took_all(self, switch: str) -> bool:
+        """Take in that a switch holds all that it should; return whether that is news, as it had refused some for a while."""
         of = self._of[switch]
-        if of.tries:
-            of.shown = ShownLimits()
-            self._choose(of, switch)
+        if not of.tries:
+            return False
+        of.shown = ShownLimits()
+        self._choose(of, switch)
+        return True
 
     def outgrown(self, switch: str) -> bool:
         """Return whether a switch is given another form, as its rules have become too many for it, or few enough."""
@@ -126,8 +141,8 @@ class FabricRules:
         """
         of = self._of[switch]
         form = of.form if of.tries else of.choice.form
-        if isinstance(form, FullForm):
-            form = replace(self._beside_neighbours(switch), queues=form.queues)
+        if form is not None:
+            form = form.beside(self._neighbours(switch))
         if form == of.form:
             return None
         before, of.form = of.held, form
@@ -143,12 +158,12 @@ class FabricRules:
         if of.choice.form is not None:
             of.first = of.choice.position
 
-    def _beside_neighbours(self, switch: str) -> FullForm:
-        """Return the full form of a switch beside others of the forms that they have now."""
+    def _neighbours(self, switch: str) -> Neighbours:
+        """Return what a switch makes good for others, in the forms that they have now."""
         others = ((name, of.form) for name, of in self._of.items() if name != switch)
         lesser = {name: form for name, form in others if form is not None and not form.admits}
         if not lesser:
-            return FULL
+            return NO_NEIGHBOURS
         edges = {name for name, form in lesser.items() if not form.ethernet}
         unrestored = frozenset(i for i, host in enumerate(self._fabric.hosts) if self._fabric.edge_of[host.name] in edges)
-        return FullForm(True, unrestored, self._codepoints.acknowledgement, self._families)
+        return Neighbours(unrestored, self._codepoints.acknowledgement, self._families)

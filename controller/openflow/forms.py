@@ -24,6 +24,7 @@ from typing import Protocol
 from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from controller.openflow.capabilities import RuleKind, SwitchCapabilities, kinds_of
+from controller.openflow.reports import FULL_FORM, HOST_MARKS
 from controller.openflow.rules import (
     IPV4,
     IPV6,
@@ -72,33 +73,48 @@ class RuleForm(Protocol):
     def rules(self, rule: Rule) -> tuple[Rule, ...]:
         """Return what stands for a rule of the four tables."""
 
+    def beside(self, neighbours: "Neighbours") -> "RuleForm":
+        """Return it as it is beside these neighbours."""
+
     def described(self) -> str:
         """Return its name with what it leaves out."""
 
 
 @dataclass(frozen=True)
-class FullForm:
-    """All four tables.
+class Neighbours:
+    """What a switch makes good for the others of its fabric.
 
     unrestored: hosts, as positions in `Fabric.hosts`, whose edge switch does not take a shadow address off. acknowledgement:
     the codepoint of acknowledgements where some arrive that no edge has given class 0, else None. families: of these.
     """
 
-    queues: bool = True
     unrestored: frozenset[int] = frozenset()
     acknowledgement: int | None = None
     families: tuple[int, ...] = (IPV4,)
-    name = "full"
+
+
+@dataclass(frozen=True)
+class FullForm:
+    """All four tables."""
+
+    queues: bool = True
+    neighbours: Neighbours = Neighbours()
+    name = FULL_FORM
     admits = True
     ethernet = True
     copies = 3
 
     def rules(self, rule: Rule) -> tuple[Rule, ...]:
         """Return a rule as it is, but for what lesser neighbours and a lack of `set_queue` change."""
-        if self.unrestored and (pair := rule.pair) is not None and pair.dst in self.unrestored:
-            rule = replace(rule, actions=tuple(one for one in rule.actions if not _writes(one, "eth_dst")))
+        unrestored = self.neighbours.unrestored
+        if unrestored and (pair := rule.pair) is not None and pair.dst in unrestored:
+            rule = without_shadow(rule)
         found = (rule, *self._acknowledgements(rule))
         return found if self.queues else tuple(map(_without_queue, found))
+
+    def beside(self, neighbours: Neighbours) -> RuleForm:
+        """Return it as it is beside these neighbours."""
+        return replace(self, neighbours=neighbours)
 
     def described(self) -> str:
         """Return its name, and that it sets no queue."""
@@ -106,10 +122,11 @@ class FullForm:
 
     def _acknowledgements(self, rule: Rule) -> Iterator[Rule]:
         """Yield how acknowledgements that arrive with their host's mark are queued in class 0: `rule` is of their port."""
-        if self.acknowledgement is None or rule.band != Band.TRUNK.number:
+        acknowledgement = self.neighbours.acknowledgement
+        if acknowledgement is None or rule.band != Band.TRUNK.number:
             return
-        for family in self.families:
-            marked = match(**dict(rule.match), eth_type=family, ip_dscp=self.acknowledgement)
+        for family in self.neighbours.families:
+            marked = match(**dict(rule.match), eth_type=family, ip_dscp=acknowledgement)
             yield replace(rule, priority=Band.TRUNK_CLASS.priority, match=marked, actions=(SetQueue(1),))
 
 
@@ -125,7 +142,7 @@ class HostMarksForm:
     ethernet: bool
     codepoints: Codepoints = LOCAL
     families: tuple[int, ...] = (IPV4,)
-    name = "host marks"
+    name = HOST_MARKS
     admits = False
 
     @property
@@ -142,6 +159,10 @@ class HostMarksForm:
         if not self.queues or band not in _CARRIES_DATA:
             return (moved,)
         return (moved, *self._by_class(moved))
+
+    def beside(self, neighbours: Neighbours) -> RuleForm:
+        """Return it as it is."""
+        return self
 
     def described(self) -> str:
         """Return its name, and what it does not do."""
@@ -165,8 +186,14 @@ _CARRIES_DATA = frozenset(band.number for band in (Band.SHADOW, Band.ADDRESS))
 _KEPT = _ETHERNET | _CARRIES_DATA | {Band.ARP.number, Band.NEIGHBOUR.number}
 
 
-def _writes(action: object, name: str) -> bool:
-    return isinstance(action, SetField) and action.field == name
+def without_shadow(rule: Rule) -> Rule:
+    """Return a rule without the rewriting of the Ethernet destination."""
+    return replace(rule, actions=tuple(one for one in rule.actions if not writes_shadow(one)))
+
+
+def writes_shadow(action: object) -> bool:
+    """Return whether an action rewrites the Ethernet destination."""
+    return isinstance(action, SetField) and action.field == "eth_dst"
 
 
 def _without_queue(rule: Rule) -> Rule:

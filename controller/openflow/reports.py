@@ -40,20 +40,37 @@ class SwitchInstalled:
 
 
 @dataclass(frozen=True)
-class SwitchForm:
-    """A connected switch is given its rules in another form than before; at first all are taken to have the full one.
+class SwitchChanges:
+    """A switch that has held a generation is to hold it in another form, and has not yet."""
 
-    form: one of `FORMS`. reason: why no fuller one. limits: a sentence for each thing that does not hold
-    there.
+    switch: str
+
+
+@dataclass(frozen=True)
+class SwitchForm:
+    """The form of a connected switch's rules, or what is said of it, is another than before; at first all have the full one.
+
+    form: one of `FORMS`. reason: why no fuller one, empty for the fullest. limits: a sentence for each thing that does not hold
+    there. able: whether it can hold rules at all. counts: whether it counts what host pairs send.
     """
 
     switch: str
     form: str
     reason: str
     limits: tuple[str, ...] = ()
+    able: bool = True
+    counts: bool = True
+
+    @classmethod
+    def full(cls, switch: str) -> "SwitchForm":
+        """Return that of a switch of which nothing else is known."""
+        return cls(switch, FULL_FORM, "")
 
 
-FORMS = ("full", "host marks", "none")
+FULL_FORM = "full"
+HOST_MARKS = "host marks"
+NO_FORM = "none"
+FORMS = (FULL_FORM, HOST_MARKS, NO_FORM)
 """What the form of a switch may be: all four tables, forwarding in one table, where hosts' marks stand, or no rules at all."""
 
 
@@ -73,7 +90,7 @@ class NetworkSeen:
     unread: frozenset[str] = frozenset()
 
 
-SwitchEvent = SwitchConnected | SwitchLost | RulesWorkedOut | SwitchInstalled | SwitchForm | NetworkSeen
+SwitchEvent = SwitchConnected | SwitchLost | RulesWorkedOut | SwitchInstalled | SwitchChanges | SwitchForm | NetworkSeen
 
 
 @dataclass(frozen=True)

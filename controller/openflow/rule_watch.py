@@ -13,7 +13,7 @@ from contextlib import suppress
 import structlog
 
 from beamer.log_limit import LogLimit
-from controller.event_loop.time_slices import TimeSlices
+from controller.event_loop.time_slices import CHEAP, TimeSlices, Work, batched
 from controller.limited_log import LINES_AN_HOUR
 from controller.openflow import wire
 from controller.openflow.channel import Channel, RefusedError
@@ -170,7 +170,7 @@ class RuleWatch:
         if foreign is not None:
             self._foreign_at = now + _pause_s(len(read))
             others = [rule for rule, _, _ in read if isinstance(rule, wire.ForeignRule)]
-            self._take_foreign(len(others) if with_foreign else foreign, others, held)
+            await self._take_foreign(len(others) if with_foreign else foreign, others, held)
         return deviation.new
 
     def _log_ours(self, deviation: Deviation) -> None:
@@ -179,12 +179,12 @@ class RuleWatch:
             what = {"missing": missing, "changed": deviation.changed, "unknown": deviation.unknown}
             log.warning("another program has changed Beamer's rules, which are mended", switch=self._switch, **what)
 
-    def _take_foreign(self, count: int, rules: list[wire.ForeignRule], held: HeldRules) -> None:
+    async def _take_foreign(self, count: int, rules: list[wire.ForeignRule], held: HeldRules) -> None:
         before, self._foreign = self._foreign, count
         if count > MAX_FOREIGN:
             in_the_way = self._in_the_way
         else:
-            lowest = _lowest(held) if rules else {}
+            lowest = await self._turns.do(_lowest(held)) if rules else {}
             in_the_way = tuple(sorted(rule for rule in rules if rule.priority >= lowest.get(rule.table, 1 << 16)))
         if before == count and in_the_way == self._in_the_way:
             return
@@ -202,11 +202,13 @@ class RuleWatch:
             log.info("other rules of other programs than before", switch=self._switch, before=before, now=count)
 
 
-def _lowest(held: HeldRules) -> dict[int, int]:
+def _lowest(held: HeldRules) -> Work[dict[int, int]]:
     """Return the lowest priority of the rules in each table."""
     found: dict[int, int] = {}
-    for rule in held:
-        found[rule.table] = min(rule.priority, found.get(rule.table, rule.priority))
+    for some in batched(held, CHEAP):
+        for rule in some:
+            found[rule.table] = min(rule.priority, found.get(rule.table, rule.priority))
+        yield 1
     return found
 
 

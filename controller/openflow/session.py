@@ -26,11 +26,12 @@ from controller.limited_log import LimitedLog
 from controller.openflow import held_rules, wire
 from controller.openflow.capabilities import SwitchCapabilities, TableCapabilities, tables_said
 from controller.openflow.channel import Channel, RefusedError, describe
+from controller.openflow.forms import RuleForm
 from controller.openflow.frames import RuleChanges
 from controller.openflow.held_rules import HeldRules
 from controller.openflow.meters import RateMeter
 from controller.openflow.questions import Question
-from controller.openflow.reports import SwitchEvent, SwitchInstalled
+from controller.openflow.reports import SwitchChanges, SwitchEvent, SwitchInstalled
 from controller.openflow.rule_watch import RuleWatch, WatchRation
 from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Slot, Table
 from controller.openflow.survey import Survey
@@ -106,6 +107,7 @@ class SwitchSession:
         self._report = report
         self._target: SwitchTarget | None = None
         self._installed: int | None = None
+        self._form: RuleForm | None = None  # of the generation that was reported last, unless the target's is another one
         self._held = HeldRules()
         self._meters: dict[int, RateMeter] = {}
         self._asked: set[int] = set()  # the transactions whose refusals are of interest
@@ -124,8 +126,11 @@ class SwitchSession:
     def set_target(self, target: SwitchTarget | None, changed: Iterable[Slot]) -> None:
         """Replace the target; None: the switch is left as it is. changed: the slots in which it differs from the one before."""
         self._target = target
-        if target is None:
+        if target is None or target.form != self._form:
             self._installed = None
+            if self._form is not None:
+                self._form = None
+                self._report(SwitchChanges(self._switch))
         self._held.mark_dirty(changed)
         self._wake.set()
 
@@ -239,11 +244,11 @@ class SwitchSession:
         self._forms.took_all()
         if not metered:
             self._audit_at = now + RETRY_S
-        elif target.generation != self._installed:
-            self._installed = target.generation
+        elif target.generation != self._installed and self._target is not None and self._target.form == target.form:
+            self._installed, self._form = target.generation, target.form
             self._report(SwitchInstalled(self._switch, target.generation, len(change)))
         if self._survey is not None:
-            self._survey.has_rules(self._switch, probes=target.probes, queues=target.queues)
+            self._survey.has_rules(self._switch, probes=target.form.ethernet, queues=target.form.queues)
         due = await self._unused([key for key, retired in self._held.retired.items() if retired.due <= now], now)
         # A rule may have become wanted again while counters were read: compare once more before removing.
         if due and not self._wake.is_set():

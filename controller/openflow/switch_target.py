@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.openflow.capabilities import SwitchCapabilities
+from controller.openflow.forms import FULL, RuleForm
 from controller.openflow.meters import RateMeter
 from controller.openflow.rules import Rule, Slot
 
@@ -12,15 +13,13 @@ from controller.openflow.rules import Rule, Slot
 class SwitchTarget:
     """The rules and the meters that one switch should hold, and their generation.
 
-    rules: also change to later generations'. probes: whether some of them hand probes of cables over. queues: whether they set
-    queues.
+    rules: also change to later generations'. form: theirs.
     """
 
     generation: int
     rules: Mapping[Slot, Rule]
     meters: frozenset[RateMeter] = frozenset()
-    probes: bool = True
-    queues: bool = True
+    form: RuleForm = FULL
 
 
 @dataclass(frozen=True)

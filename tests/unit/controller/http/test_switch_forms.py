@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -12,7 +13,7 @@ from beamer.network.policies import network_policy
 from beamer.studies.journal.store import Journal
 from beamer.testing.fabrics import two_spines
 from controller.http.api import create_app
-from controller.openflow.reports import SwitchEvent, SwitchForm, SwitchInstalled, SwitchLost
+from controller.openflow.reports import SwitchChanges, SwitchEvent, SwitchForm, SwitchInstalled, SwitchLost
 from controller.settings import ControllerSettings
 from tests.support.commands import run_here
 from tests.support.served_controller import SwitchesInMemory, made_runtime, served
@@ -20,8 +21,8 @@ from tests.support.served_controller import SwitchesInMemory, made_runtime, serv
 FABRIC = two_spines(1)
 WHY = "not full: it has 1 of the 4 tables that are needed"
 BELIEVED = "bytes by class that h1 send are not counted at l1, and their codepoints are believed"
-LESSER = SwitchForm("l1", "host marks", WHY, (BELIEVED,))
-WITHOUT = SwitchForm("l1", "none", "not full: table 0 needs 20 rules and has room for 7")
+LESSER = SwitchForm("l1", "host marks", WHY, (BELIEVED,), counts=False)
+WITHOUT = SwitchForm("l1", "none", "not full: table 0 needs 20 rules and has room for 7", able=False, counts=False)
 
 
 def test_the_api_metrics_and_log_say_the_form_of_each_switch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,17 +36,23 @@ def test_the_api_metrics_and_log_say_the_form_of_each_switch(tmp_path: Path, cap
             async def answer(path: str) -> dict[str, object]:
                 return dict((await client.get(path)).json())
 
-            full = {"form": "full", "reason": "", "limits": []}
+            full = {"form": "full", "reason": "", "limits": [], "able": True}
             assert (await answer("/v1/health"))["switch_forms"] == dict.fromkeys(FABRIC.switch, full)
             assert (await answer("/v1/counters"))["uncounted"] == {}
             switches.tell(LESSER)
-            told = {"form": "host marks", "reason": WHY, "limits": [BELIEVED]}
+            told = {"form": "host marks", "reason": WHY, "limits": [BELIEVED], "able": True}
             assert (await answer("/v1/health"))["switch_forms"] == {**dict.fromkeys(FABRIC.switch, full), "l1": told}
             assert (await answer("/v1/counters"))["uncounted"] == {"l1": ["h1"]}
             metrics = (await client.get("/metrics")).text
             assert 'beamer_switches{form="host marks"} 1.0' in metrics
             assert 'beamer_switches{form="full"} 3.0' in metrics
             assert runtime.installation.switches["l1"] > 0
+            switches.tell(SwitchChanges("l1"))
+            assert runtime.installation.switches["l1"] == 0
+            switches.acknowledge()
+            assert runtime.installation.switches["l1"] > 0
+            switches.tell(replace(WITHOUT, counts=True))  # It is tried again and again in the full form.
+            assert (await answer("/v1/counters"))["uncounted"] == {}
             switches.tell(WITHOUT)
             assert runtime.installation.switches["l1"] == 0
             assert 'beamer_switches{form="none"} 1.0' in (await client.get("/metrics")).text

@@ -15,7 +15,7 @@ from beamer.testing.fabrics import star, two_spines
 from controller.event_loop.time_slices import at_once
 from controller.openflow.capabilities import RuleKind, SwitchCapabilities, TableCapabilities, tables_part, tables_said
 from controller.openflow.fabric_rules import FabricRules
-from controller.openflow.forms import FULL, HostMarksForm, ShownLimits, shortages
+from controller.openflow.forms import FULL, HostMarksForm, Neighbours, ShownLimits, shortages
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import IPV4, IPV6, TCP, JobRules, Rule, Table
 from tests.support.openflow_samples import multipart
@@ -136,8 +136,10 @@ def test_a_switch_is_given_the_fullest_form_that_it_can_hold(
     assert (site.held("l1") is None) is (form is None)
     assert site.rules.form("s1") == replace(
         FULL,
-        acknowledgement=LOCAL.acknowledgement if isinstance(form, HostMarksForm) else None,
-        unrestored=frozenset({0, 1}) if isinstance(form, HostMarksForm) and not form.ethernet else frozenset(),
+        neighbours=Neighbours(
+            acknowledgement=LOCAL.acknowledgement if isinstance(form, HostMarksForm) else None,
+            unrestored=frozenset({0, 1}) if isinstance(form, HostMarksForm) and not form.ethernet else frozenset(),
+        ),
     )
 
 

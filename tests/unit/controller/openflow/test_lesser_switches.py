@@ -11,7 +11,8 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import star, two_spines
 from controller.openflow import held_rules, rule_watch, session
-from controller.openflow.reports import NetworkSeen, SwitchEvent, SwitchForm, SwitchInstalled
+from controller.openflow.forms import RAISED
+from controller.openflow.reports import NetworkSeen, SwitchChanges, SwitchEvent, SwitchForm, SwitchInstalled
 from controller.openflow.rules import JobRules
 from tests.support.openflow_samples import port
 from tests.support.openflow_switch import FakeSwitch, foreign_rule, leading_driver
@@ -294,6 +295,35 @@ def test_a_switch_whose_rules_are_refused_later_counts_as_installed_once_they_ar
             await b.installed(1, times=2)
             await b.until(lambda: forms(b)[-1].form != "none")
 
+
+def test_a_switch_whose_form_changes_is_not_installed_until_it_holds_that() -> None:
+    """Another program takes rules away, and the switch does not take them any more, nor, for a while, the lesser form."""
+
+    @dataclass(frozen=True)
+    class Reluctant(SwitchLimits):
+        def error(self, mod: Any, others: Iterable[Any]) -> tuple[int, int] | None:
+            if mod.table_id == 0 and mod.priority >= RAISED:
+                return ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_EPERM
+            return super().error(mod, others)
+
+    async def scenario() -> None:
+        switch = FakeSwitch(1, says=None)
+        async with bench(FABRIC) as b:
+            b.driver.install(1, [job(2)])
+            b.connect(switch)
+            await b.installed(1)
+            switch.limits = Reluctant(rewrites=frozenset({"eth_dst"}))
+            for key in [key for key in switch.entries if key[0] == 2 and key[2]]:
+                del switch.entries[key]
+            b.driver._sessions["s1"]._audit_at = 0.0
+            b.driver._sessions["s1"]._wake.set()
+            await b.until(lambda: forms(b))
+            await asyncio.sleep(0.2)
+            assert isinstance(b.events[-2], SwitchChanges)
+            assert forms(b) == [b.events[-1]]
+            switch.limits = SwitchLimits(rewrites=frozenset({"eth_dst"}))
+            await b.installed(1, times=2)
+
     asyncio.run(scenario())
 
 
@@ -436,8 +466,8 @@ def test_full_switches_follow_what_their_neighbours_turn_out_to_be() -> None:
             b.connect(switches["l2"])
             await b.until(lambda: rewritten(switches["l1"]) == {"ip_dscp"})
             targets = {name: target for name in switches if (target := b.driver._adaptation.target(name)) is not None}
-            assert [name for name, target in targets.items() if not target.probes] == ["l2"]
-            assert [name for name, target in targets.items() if not target.queues] == ["s2"]
+            assert [name for name, target in targets.items() if not target.form.ethernet] == ["l2"]
+            assert [name for name, target in targets.items() if not target.form.queues] == ["s2"]
             marked = ("ip_dscp", 7)
             await b.until(lambda: any(table == 0 and marked in fields for table, _, fields in switches["s1"].entries))
 
