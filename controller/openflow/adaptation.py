@@ -67,7 +67,7 @@ class Adaptation:
         if rules is None or form is None or switch not in self._given:
             return None
         generation, meters = self._given[switch]
-        return SwitchTarget(generation, rules, meters if form.admits else frozenset(), form)
+        return SwitchTarget(generation, rules, meters if form.admits else frozenset(), form, self._rules.unknown(switch))
 
     def give(self, switch: str, generation: int, rules: Mapping[Slot, Rule | None], meters: frozenset[RateMeter]) -> None:
         """Have a switch hold a generation. rules: those of the four tables that change."""
@@ -91,6 +91,7 @@ class Adaptation:
     def _answered(self, switch: str, capabilities: SwitchCapabilities) -> None:
         self._rules.answered(switch, capabilities)
         self._adapt(switch)
+        self._decide()
 
     def _refused(self, switch: str, rules: Sequence[Rule], full: Mapping[int, int]) -> bool:
         fits = self._rules.refused(switch, rules, full)
@@ -100,6 +101,13 @@ class Adaptation:
     def _took_all(self, switch: str) -> None:
         if self._rules.took_all(switch):
             self._report_form(switch)
+            self._decide()
+
+    def _decide(self) -> None:
+        """Have switches hold what depended on one that is known by now; those whose form is to change first do so later."""
+        for name in self.names:
+            if self._rules.decided(name):
+                self._set_target(name, self.target(name), ())
 
     def _adapt(self, switch: str) -> None:
         """Have a switch hold its rules in the form that was chosen, and the others theirs beside it soon."""
@@ -123,9 +131,10 @@ class Adaptation:
             self._changed = False
             for name in self.names:
                 await self._turns.granted(place)
-                if (slots := self._rules.adapted(name)) is not None:
-                    self._set_target(name, self.target(name), slots)
-                    self._changed = True
+                slots = self._rules.adapted(name)
+                if self._rules.decided(name) or slots is not None:
+                    self._set_target(name, self.target(name), slots or ())
+                self._changed = self._changed or slots is not None
 
     def _report_form(self, switch: str) -> None:
         form = self._rules.report(switch)

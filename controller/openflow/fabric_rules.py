@@ -3,6 +3,10 @@
 They are kept as of the four tables. What stands for them on a switch of another form is kept beside that, and follows every
 change. A switch is taken to hold everything until it is asked. What it then refuses is known while it is connected: when it
 connects again it may have become able.
+
+Until a switch has said what its tables can do, or has taken its rules, it is not known whether it takes shadow addresses off.
+Until then its neighbours keep what they hold about it (`UnknownNeighbours`): a controller may have started beside switches that
+have long been in their forms.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,11 +27,20 @@ from controller.openflow.forms import (
     shortages,
 )
 from controller.openflow.reports import NO_FORM, SwitchForm
-from controller.openflow.rules import IPV4, IPV6, Rule, Slot, Table, static_rules
+from controller.openflow.rules import IPV4, IPV6, Band, Rule, Slot, Table, static_rules
+from controller.openflow.switch_target import UnknownNeighbours
 
 NO_NEIGHBOURS = Neighbours()
 ANY_SWITCH = SwitchCapabilities(len(Table))
 """What is taken to be so of a switch that has said nothing."""
+
+
+@dataclass(frozen=True)
+class _Unknown:
+    """Switches of which it is not known what they can hold. hosts: at their edges, as positions in `Fabric.hosts`."""
+
+    switches: frozenset[str]
+    hosts: frozenset[int]
 
 
 @dataclass
@@ -37,16 +50,20 @@ class _OfSwitch:
     four: in four tables. form: in force, beside its neighbours' forms; None where it can hold none. held: in that form, the
     same object as `four` where that is the same. first: the candidates before this one are out of question while it is
     connected. tries: whether its form is tried again and again, as it has refused that and nothing else is left.
+    unknown: of which switches it is not known yet what they can hold, as far as its form is beside the others. kept: what it
+    may hold for these beside its rules, None until somebody asks.
     """
 
     four: dict[Slot, Rule]
     held: dict[Slot, Rule] | None
+    unknown: _Unknown
     form: RuleForm | None = FULL
     capabilities: SwitchCapabilities = ANY_SWITCH
     shown: ShownLimits = field(default_factory=ShownLimits)
     choice: FormChoice = field(default_factory=FormChoice)
     first: int = 0
     tries: bool = False
+    kept: UnknownNeighbours | None = None
 
 
 class FabricRules:
@@ -57,9 +74,13 @@ class FabricRules:
         self._codepoints = codepoints
         self._families = (IPV4, IPV6) if fabric.has_ipv6 else (IPV4,)
         self._of: dict[str, _OfSwitch] = {}
+        self._trunks: dict[str, tuple[Rule, ...]] = {}
+        self._lesser: dict[str, RuleForm] = {}
+        self._unknown = self._of_unknown(frozenset(fabric.switch))
         for name, rules in static_rules(fabric, codepoints).items():
             four = {rule.slot: rule for rule in rules}
-            self._of[name] = _OfSwitch(four, four)
+            self._of[name] = _OfSwitch(four, four, self._unknown)
+            self._trunks[name] = tuple(rule for rule in rules if rule.band == Band.TRUNK.number)
 
     @property
     def names(self) -> Collection[str]:
@@ -103,6 +124,8 @@ class FabricRules:
     def answered(self, switch: str, capabilities: SwitchCapabilities) -> None:
         """Take in what a switch that has connected says of itself."""
         of = self._of[switch]
+        is_known = capabilities.tables is not None and of.shown == ShownLimits()
+        self._know(switch, is_known)
         of.capabilities, of.shown, of.first = capabilities, ShownLimits(), 0
         self._choose(of, switch)
 
@@ -121,10 +144,41 @@ class FabricRules:
         """Take in that a switch holds all that it should; return whether that is news, as it had refused some for a while."""
         of = self._of[switch]
         if not of.tries:
-            return False
+            if is_news := switch in self._unknown.switches:
+                self._know(switch, True)
+            return is_news
         of.shown = ShownLimits()
         self._choose(of, switch)
         return True
+
+    def unknown(self, switch: str) -> UnknownNeighbours:
+        """Return what of a switch's rules depends on others of which it is not known what they can hold."""
+        of = self._of[switch]
+        if of.kept is None or of.kept.hosts is not of.unknown.hosts:
+            kept = dict[Slot, Rule]()
+            if of.unknown.switches and of.form is not None and of.form.admits:
+                beside = FULL.beside(Neighbours(frozenset(), self._codepoints.acknowledgement, self._families))
+                kept = {one.slot: one for rule in self._trunks[switch] for one in beside.rules(rule)[1:]}
+            of.kept = UnknownNeighbours(of.unknown.hosts, kept)
+        return of.kept
+
+    def decided(self, switch: str) -> bool:
+        """Take in which switches are known by now; return whether others than before. To be called after `adapted`."""
+        of = self._of[switch]
+        if self._unknown is of.unknown:
+            return False
+        if of.form is not None and of.form.beside(self._neighbours(switch)) != of.form:
+            return False  # It would write what was found to be wrong.
+        of.unknown = self._unknown
+        return True
+
+    def _know(self, switch: str, is_known: bool) -> None:
+        if is_known is (switch in self._unknown.switches):
+            self._unknown = self._of_unknown(self._unknown.switches ^ {switch})
+
+    def _of_unknown(self, switches: frozenset[str]) -> _Unknown:
+        edge_of = self._fabric.edge_of
+        return _Unknown(switches, frozenset(i for i, host in enumerate(self._fabric.hosts) if edge_of[host.name] in switches))
 
     def outgrown(self, switch: str) -> bool:
         """Return whether a switch is given another form, as its rules have become too many for it, or few enough."""
@@ -146,6 +200,9 @@ class FabricRules:
         if form == of.form:
             return None
         before, of.form = of.held, form
+        self._lesser.pop(switch, None)
+        if form is not None and not form.admits:
+            self._lesser[switch] = form
         if form is None or form == FULL:
             of.held = None if form is None else of.four
         else:
@@ -160,8 +217,7 @@ class FabricRules:
 
     def _neighbours(self, switch: str) -> Neighbours:
         """Return what a switch makes good for others, in the forms that they have now."""
-        others = ((name, of.form) for name, of in self._of.items() if name != switch)
-        lesser = {name: form for name, form in others if form is not None and not form.admits}
+        lesser = {name: form for name, form in self._lesser.items() if name != switch}
         if not lesser:
             return NO_NEIGHBOURS
         edges = {name for name, form in lesser.items() if not form.ethernet}

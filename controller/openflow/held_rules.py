@@ -5,7 +5,7 @@ Packets that a host has marked with a class wait for seconds in its queues: a ru
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -100,6 +100,10 @@ class HeldRules:
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(tuple(self._by_key.values()))
+
+    def at(self, slot: Slot) -> Collection[Rule]:
+        """Return the rules in a slot."""
+        return self._by_slot.get(slot, _NONE).values()
 
     def begin_reading(self) -> None:
         """Take in that the switch is asked for everything: what is lost from now on may still be in its answer."""

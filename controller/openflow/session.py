@@ -28,14 +28,14 @@ from controller.openflow.capabilities import SwitchCapabilities, TableCapabiliti
 from controller.openflow.channel import Channel, RefusedError, describe
 from controller.openflow.forms import RuleForm
 from controller.openflow.frames import RuleChanges
-from controller.openflow.held_rules import HeldRules
+from controller.openflow.held_rules import HeldRules, Wanted
 from controller.openflow.meters import RateMeter
 from controller.openflow.questions import Question
 from controller.openflow.reports import SwitchChanges, SwitchEvent, SwitchInstalled
 from controller.openflow.rule_watch import RuleWatch, WatchRation
 from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Slot, Table
 from controller.openflow.survey import Survey
-from controller.openflow.switch_target import FormCalls, SwitchTarget
+from controller.openflow.switch_target import NOBODY, FormCalls, SwitchTarget, UnknownNeighbours
 
 FLUSH_S = 0.02
 AUDIT_S = HARD_S / 5
@@ -107,6 +107,8 @@ class SwitchSession:
         self._report = report
         self._target: SwitchTarget | None = None
         self._installed: int | None = None
+        self._unknown = NOBODY  # as of the target
+        self._dependent = set[Slot]()  # What was wanted there depends on these neighbours.
         self._form: RuleForm | None = None  # of the generation that was reported last, unless the target's is another one
         self._held = HeldRules()
         self._meters: dict[int, RateMeter] = {}
@@ -126,6 +128,10 @@ class SwitchSession:
     def set_target(self, target: SwitchTarget | None, changed: Iterable[Slot]) -> None:
         """Replace the target; None: the switch is left as it is. changed: the slots in which it differs from the one before."""
         self._target = target
+        if target is None or target.unknown is not self._unknown:
+            self._unknown = NOBODY if target is None else target.unknown
+            self._held.mark_dirty(self._dependent)
+            self._dependent = set()
         if target is None or target.form != self._form:
             self._installed = None
             if self._form is not None:
@@ -229,7 +235,9 @@ class SwitchSession:
         if target is None:
             return self._audit_at
         metered = await self._give_meters(target.meters)
-        wanted = target.rules.get if metered else partial(self._without_missing_meter, target.rules)
+        wanted: Wanted = target.rules.get if metered else partial(self._without_missing_meter, target.rules)
+        if target.unknown:
+            wanted = partial(self._as_found, wanted, target.unknown)
         change = await self._turns.do(self._held.compare(wanted, target.rules, now))
         if self._is_full:
             self._is_full = False
@@ -300,6 +308,13 @@ class SwitchSession:
         """Let a rule go without a meter that the switch does not have: its class is more than nothing."""
         rule = rules.get(slot)
         return rule if rule is None or rule.meter is None or rule.meter in self._meters else replace(rule, meter=None)
+
+    def _as_found(self, wanted: Wanted, unknown: UnknownNeighbours, slot: Slot) -> Rule | None:
+        """Leave what depends on switches that are not known yet."""
+        rule, depends = unknown.as_found(wanted(slot), slot, self._held.at(slot))
+        if depends:
+            self._dependent.add(slot)
+        return rule
 
     async def _remove_meters(self, wanted: frozenset[RateMeter]) -> None:
         """Remove the meters that neither the target nor any rule still there refers to."""

@@ -10,7 +10,7 @@ import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import star, two_spines
-from controller.openflow import held_rules, rule_watch, session
+from controller.openflow import driver, held_rules, rule_watch, session
 from controller.openflow.forms import RAISED
 from controller.openflow.reports import NetworkSeen, SwitchChanges, SwitchEvent, SwitchForm, SwitchInstalled
 from controller.openflow.rules import JobRules
@@ -346,33 +346,55 @@ def test_a_full_table_is_freed_of_what_has_lost_its_purpose() -> None:
     asyncio.run(scenario())
 
 
-def test_a_restarted_controller_changes_nothing_on_switches_of_either_form() -> None:
+@pytest.mark.parametrize("late", [None, "l2"])
+@pytest.mark.parametrize("limits", [ONE_TABLE, SwitchLimits()], ids=["lesser", "full"])
+def test_a_restarted_controller_changes_nothing_on_switches_of_either_form(
+    limits: SwitchLimits, late: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it while one of them has not connected yet: nothing is known of that one."""
+    monkeypatch.setattr(driver, "GATHER_S", 0.1)
     fabric = two_spines(1)
     ports = {"l1": (1, 2, 3), "l2": (1, 2, 3), "s1": (1, 2), "s2": (1, 2)}
     switches = {
         name: FakeSwitch(one.dpid, ports=tuple(port(n, f"{name}-eth{n}") for n in ports[name]))
         for name, one in fabric.switch.items()
     }
-    switches["l2"].limits = switches["l2"].says = ONE_TABLE
+    switches["l2"].limits = switches["l2"].says = limits
     a, b = (host.ip for host in fabric.hosts)
     both = JobRules("j", 1, 1, 2, frozenset({(a, 1, b, 2), (b, 2, a, 1)}))
 
-    async def scenario() -> list[SwitchInstalled]:
+    async def scenario(late: str | None) -> list[SwitchInstalled]:
         events: list[SwitchEvent] = []
-        driver = leading_driver(fabric, events.append, watches=True)
-        driver.install(1, [both])
-        await driver.start()
-        connections = [asyncio.create_task(one.connect(*driver.address)) for one in switches.values()]
-        async with asyncio.timeout(30):
-            while len(done := [event for event in events if isinstance(event, SwitchInstalled)]) < len(switches):
-                await asyncio.sleep(0.005)
+        leading = leading_driver(fabric, events.append, watches=True)
+        leading.install(1, [both])
+        await leading.start()
+
+        async def installed(number: int) -> list[SwitchInstalled]:
+            def done() -> list[SwitchInstalled]:
+                return [event for event in events if isinstance(event, SwitchInstalled)]
+
+            async with asyncio.timeout(30):
+                while len({one.switch for one in done()}) < number:
+                    await asyncio.sleep(0.005)
             await asyncio.sleep(0.3)  # What has lost its purpose is gone by then.
-        await driver.stop()
+            return done()
+
+        first = [one for name, one in switches.items() if name != late]
+        connections = [asyncio.create_task(one.connect(*leading.address)) for one in first]
+        await installed(len(first))
+        if late is not None:
+            connections.append(asyncio.create_task(switches[late].connect(*leading.address)))
+        done = await installed(len(switches))
+        await leading.stop()
         await asyncio.gather(*connections)
         return done
 
-    assert sum(one.changes for one in asyncio.run(scenario())) > 0
-    assert {one.switch: one.changes for one in asyncio.run(scenario())} == dict.fromkeys(fabric.switch, 0)
+    assert sum(one.changes for one in asyncio.run(scenario(None))) > 0
+    added = [key for one in switches.values() for command, key in one.mods if command == ofp.OFPFC_ADD]
+    assert len(added) == len({(name, key) for name, one in switches.items() for _, key in one.mods}), "nothing is written twice"
+    assert {one.switch: one.changes for one in asyncio.run(scenario(late))} == dict.fromkeys(fabric.switch, 0)
+    changed = (command for one in switches.values() for command, _ in one.mods if command != ofp.OFPFC_MODIFY_STRICT)
+    assert not list(changed), "what restarts time-outs changes nothing"
 
 
 def test_a_rule_of_another_program_below_those_of_the_lesser_form_is_not_in_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,7 +483,10 @@ def test_full_switches_follow_what_their_neighbours_turn_out_to_be() -> None:
             b.driver.install(1, [both])
             for name in ("l1", "s1", "s2"):
                 b.connect(switches[name])
+            await b.until(lambda: rewritten(switches["l1"]) == {"ip_dscp"})  # Nothing is known of the other one.
+            b.connect(switches["l2"])
             await b.until(lambda: "eth_dst" in rewritten(switches["l1"]))
+            switches["l2"].disconnect()
             switches["l2"].limits, switches["l2"].says = ONE_TABLE, None
             b.connect(switches["l2"])
             await b.until(lambda: rewritten(switches["l1"]) == {"ip_dscp"})
