@@ -18,6 +18,7 @@ from controller.openflow.capabilities import RuleKind, SwitchCapabilities
 from controller.openflow.forms import (
     FULL,
     FormChoice,
+    FormNeeds,
     Neighbours,
     RuleForm,
     ShownLimits,
@@ -27,6 +28,7 @@ from controller.openflow.forms import (
     shortages,
 )
 from controller.openflow.reports import NO_FORM, SwitchForm
+from controller.openflow.rule_counts import RuleCounts
 from controller.openflow.rules import IPV4, IPV6, Band, Rule, Slot, Table, static_rules
 from controller.openflow.switch_target import UnknownNeighbours
 
@@ -51,12 +53,15 @@ class _OfSwitch:
     same object as `four` where that is the same. first: the candidates before this one are out of question while it is
     connected. tries: whether its form is tried again and again, as it has refused that and nothing else is left.
     unknown: of which switches it is not known yet what they can hold, as far as its form is beside the others. kept: what it
-    may hold for these beside its rules, None until somebody asks.
+    may hold for these beside its rules, None until somebody asks. counts: of `four`. candidates: the forms that it may have.
+    grows: whether `four` has changed since it was last asked whether it has outgrown its form.
     """
 
     four: dict[Slot, Rule]
     held: dict[Slot, Rule] | None
     unknown: _Unknown
+    counts: RuleCounts
+    candidates: tuple[FormNeeds, ...] = ()
     form: RuleForm | None = FULL
     capabilities: SwitchCapabilities = ANY_SWITCH
     shown: ShownLimits = field(default_factory=ShownLimits)
@@ -64,6 +69,7 @@ class _OfSwitch:
     first: int = 0
     tries: bool = False
     kept: UnknownNeighbours | None = None
+    grows: bool = False
 
 
 class FabricRules:
@@ -79,7 +85,7 @@ class FabricRules:
         self._unknown = self._of_unknown(frozenset(fabric.switch))
         for name, rules in static_rules(fabric, codepoints).items():
             four = {rule.slot: rule for rule in rules}
-            self._of[name] = _OfSwitch(four, four, self._unknown)
+            self._of[name] = _OfSwitch(four, four, self._unknown, RuleCounts(four))
             self._trunks[name] = tuple(rule for rule in rules if rule.band == Band.TRUNK.number)
 
     @property
@@ -112,6 +118,8 @@ class FabricRules:
         for slot, rule in rules.items():
             if rule is None:
                 of.four.pop(slot, None)
+        of.counts.change(gone, (rule for rule in rules.values() if rule is not None))
+        of.grows = of.grows or bool(rules)
         if of.held is None or of.form is None or of.held is of.four:
             return rules.keys()
         changed = dict.fromkeys(one.slot for rule in gone for one in of.form.rules(rule))
@@ -183,8 +191,10 @@ class FabricRules:
     def outgrown(self, switch: str) -> bool:
         """Return whether a switch is given another form, as its rules have become too many for it, or few enough."""
         of, before = self._of[switch], self._of[switch].choice
-        fits = before.form is not None and not any(shortages(before.form, of.four.values(), of.capabilities, of.shown))
-        if not fits and not of.tries:
+        grows, of.grows = of.grows, False
+        if not grows or of.tries:
+            return False
+        if before.form is None or any(shortages(before.form, of.counts, of.capabilities, of.shown)):
             self._choose(of, switch)
         return of.choice != before
 
@@ -210,8 +220,8 @@ class FabricRules:
         return {*(before or ()), *(of.held or ())}
 
     def _choose(self, of: _OfSwitch, switch: str) -> None:
-        possible = candidates(self._fabric, switch, self._codepoints, of.four.values())
-        of.choice, of.tries = choose(possible, of.capabilities, of.shown, of.first), False
+        of.candidates = of.candidates or tuple(candidates(self._fabric, switch, self._codepoints, of.counts))
+        of.choice, of.tries = choose(of.candidates, of.capabilities, of.shown, of.first), False
         if of.choice.form is not None:
             of.first = of.choice.position
 

@@ -14,8 +14,7 @@ address for a host whose switch would not take it off. Codepoints of hosts that 
 switch cannot tell them from those that an edge has given.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
@@ -25,6 +24,7 @@ from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from controller.openflow.capabilities import RuleKind, SwitchCapabilities, kinds_of
 from controller.openflow.reports import FULL_FORM, HOST_MARKS
+from controller.openflow.rule_counts import RuleCounts
 from controller.openflow.rules import (
     IPV4,
     IPV6,
@@ -206,7 +206,7 @@ class FormNeeds:
 
     form: RuleForm
     kinds: frozenset[RuleKind]
-    rules: Collection[Rule]
+    rules: RuleCounts
 
 
 @dataclass(frozen=True)
@@ -258,25 +258,20 @@ def objections(needs: FormNeeds, capabilities: SwitchCapabilities, shown: ShownL
     yield from shortages(needs.form, needs.rules, capabilities, shown)
 
 
-def shortages(form: RuleForm, rules: Collection[Rule], capabilities: SwitchCapabilities, shown: ShownLimits) -> Iterator[str]:
-    """Yield in words which tables have too little room for some rules of the four tables in a form.
-
-    A host pair's count twice: while its class changes, a switch holds those of both classes.
-    """
+def shortages(form: RuleForm, rules: RuleCounts, capabilities: SwitchCapabilities, shown: ShownLimits) -> Iterator[str]:
+    """Yield in words which tables have too little room for some rules of the four tables in a form."""
     said = {table: capabilities.of(table).max_entries for table in map(int, Table)}
     known = [(table, most) for table, most in (*said.items(), *shown.room.items()) if most is not None]
     if all(2 * form.copies * len(rules) <= most for _, most in known):
         return
     room = {table: min(most for of, most in known if of == table) for table, _ in known}
-    needed: Counter[int] = Counter()
-    for rule in chain.from_iterable(map(form.rules, rules)):
-        needed[rule.table] += 1 + rule.counts
+    needed = rules.needed(form)
     for table in sorted(needed.keys() & room.keys()):
         if needed[table] > room[table]:
             yield f"table {table} needs {needed[table]} rules and has room for {room[table]}"
 
 
-def candidates(fabric: Fabric, switch: str, codepoints: Codepoints, rules: Collection[Rule]) -> Iterator[FormNeeds]:
+def candidates(fabric: Fabric, switch: str, codepoints: Codepoints, rules: RuleCounts) -> Iterator[FormNeeds]:
     """Yield the forms that a switch may have, the fullest first. rules: what it should hold in four tables."""
     families = (IPV4, IPV6) if fabric.has_ipv6 else (IPV4,)
     # Queues that an agent makes go by codepoints, and so need no rule.

@@ -2,9 +2,10 @@
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import permutations
+from itertools import chain, permutations
 
 import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
@@ -13,9 +14,11 @@ from beamer.network.codepoints import LOCAL
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
 from controller.event_loop.time_slices import at_once
+from controller.openflow import rule_counts
 from controller.openflow.capabilities import RuleKind, SwitchCapabilities, TableCapabilities, tables_part, tables_said
 from controller.openflow.fabric_rules import FabricRules
-from controller.openflow.forms import FULL, HostMarksForm, Neighbours, ShownLimits, shortages
+from controller.openflow.forms import FULL, HostMarksForm, Neighbours, ShownLimits, candidates, shortages
+from controller.openflow.rule_counts import RuleCounts, Sort
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import IPV4, IPV6, TCP, JobRules, Rule, Table
 from tests.support.openflow_samples import multipart
@@ -342,10 +345,56 @@ def test_rules_of_the_lesser_form_come_before_what_is_left_of_the_four_tables() 
     assert max(rule.priority for rule in full if rule.table == Table.ADMISSION) < min(rule.priority for rule in lesser)
 
 
+@pytest.mark.parametrize("fabric", [two_spines(), ipv6(two_spines())], ids=["IPv4", "IPv6"])
+def test_rules_are_counted_as_they_change_as_they_are_when_looked_at_one_by_one(fabric: Fabric) -> None:
+    book, rules = RuleBook(fabric), FabricRules(fabric)
+    four = dict(rules.rules("l1") or {})
+    counts = RuleCounts(four)
+    for wanted in ([], jobs(fabric), jobs(fabric)[:1], jobs(fabric), []):
+        change = at_once(book.change(wanted))["l1"]
+        gone = [four.pop(slot) for slot in change if slot in four]
+        four.update((slot, rule) for slot, rule in change.items() if rule is not None)
+        counts.change(gone, [rule for rule in change.values() if rule is not None])
+        for needs in candidates(fabric, "l1", LOCAL, counts):
+            for neighbours in (Neighbours(), Neighbours(frozenset({2}), LOCAL.acknowledgement, (IPV4, IPV6))):
+                form = needs.form.beside(neighbours)
+                expected: Counter[int] = Counter()
+                for one in chain.from_iterable(map(form.rules, four.values())):
+                    expected[one.table] += 1 + one.counts
+                assert counts.needed(form) == expected
+
+
+def test_a_choice_looks_at_no_rule_that_has_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = star(3)
+    a, b = fabric.hosts[:2]
+    many = JobRules("j", 1, 0, 0, frozenset((a.ip, port, b.ip, 2) for port in range(1, 200)))
+    rules, book = FabricRules(fabric), RuleBook(fabric)
+    rules.answered("s1", capabilities(replace(SwitchLimits(), max_entries=210)))
+    rules.change("s1", at_once(book.change([many]))["s1"])
+    assert not rules.outgrown("s1")
+    looked = 0
+
+    def counted(rule: Rule, before: Callable[[Rule], Sort] = rule_counts._sort) -> Sort:
+        nonlocal looked
+        looked += 1
+        return before(rule)
+
+    monkeypatch.setattr(rule_counts, "_sort", counted)
+    more = JobRules("k", 2, 0, 0, frozenset((a.ip, port, b.ip, 2) for port in range(1000, 1010)))
+    change = at_once(book.change([many, more]))["s1"]
+    rules.change("s1", change)
+    assert rules.outgrown("s1")
+    assert looked == len(change)
+
+
 def test_a_pairs_rules_need_room_twice_as_its_class_may_change() -> None:
     rules = FabricRules(star(2)).rules("s1") or {}
     of_jobs = at_once(RuleBook(star(2)).change(jobs(star(2))))["s1"]
     both = [*rules.values(), *(rule for rule in of_jobs.values() if rule is not None)]
-    short = list(shortages(FULL, both, capabilities(SwitchLimits(max_entries=1)), ShownLimits()))
+    short = list(
+        shortages(
+            FULL, RuleCounts({rule.slot: rule for rule in both}), capabilities(SwitchLimits(max_entries=1)), ShownLimits()
+        )
+    )
     # Three pairs of three rules, twice, and the one for pairs whose rules have timed out.
     assert "table 1 needs 19 rules and has room for 1" in short
