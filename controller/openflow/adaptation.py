@@ -14,8 +14,9 @@ from controller.openflow.reports import SwitchForm
 from controller.openflow.rules import Rule, Slot
 from controller.openflow.switch_target import FormCalls, SwitchTarget
 
-SetTarget = Callable[[str, SwitchTarget | None, Iterable[Slot]], None]
-"""Has a switch, if it is connected, hold a target; the last argument are the slots in which that differs from before."""
+SetTarget = Callable[[str, SwitchTarget | None, Iterable[Slot] | None], None]
+"""Has a switch, if it is connected, hold a target; the last argument are the slots in which that differs from before, None
+for any."""
 
 
 class Adaptation:
@@ -39,6 +40,7 @@ class Adaptation:
         self._report = report
         self._reported = {name: SwitchForm.full(name) for name in self.names}
         self._given: dict[str, tuple[int, frozenset[RateMeter]]] = {}  # the generation of each switch's rules, and its meters
+        self._translating = {name: asyncio.Lock() for name in self.names}
         self._changed = False  # It is set while some switch's form is newer than what its neighbours hold beside it.
         self._task: asyncio.Task[None] | None = None
 
@@ -69,12 +71,12 @@ class Adaptation:
         generation, meters = self._given[switch]
         return SwitchTarget(generation, rules, meters if form.admits else frozenset(), form, self._rules.unknown(switch))
 
-    def give(self, switch: str, generation: int, rules: Mapping[Slot, Rule | None], meters: frozenset[RateMeter]) -> None:
+    async def give(self, switch: str, generation: int, rules: Mapping[Slot, Rule | None], meters: frozenset[RateMeter]) -> None:
         """Have a switch hold a generation. rules: those of the four tables that change."""
         changed = self._rules.change(switch, rules)
         self._given[switch] = generation, meters
         if self._rules.outgrown(switch):
-            self._adapt(switch)
+            await self._adapt(switch)
         self._set_target(switch, self.target(switch), changed)
 
     def replace(self, switch: str, rules: Mapping[Slot, Rule]) -> bool:
@@ -88,14 +90,14 @@ class Adaptation:
         """Return what its session is to call."""
         return FormCalls(partial(self._answered, switch), partial(self._refused, switch), partial(self._took_all, switch))
 
-    def _answered(self, switch: str, capabilities: SwitchCapabilities) -> None:
+    async def _answered(self, switch: str, capabilities: SwitchCapabilities) -> None:
         self._rules.answered(switch, capabilities)
-        self._adapt(switch)
+        await self._adapt(switch)
         self._decide()
 
-    def _refused(self, switch: str, rules: Sequence[Rule], full: Mapping[int, int]) -> bool:
+    async def _refused(self, switch: str, rules: Sequence[Rule], full: Mapping[int, int]) -> bool:
         fits = self._rules.refused(switch, rules, full)
-        self._adapt(switch)
+        await self._adapt(switch)
         return fits
 
     def _took_all(self, switch: str) -> None:
@@ -109,14 +111,21 @@ class Adaptation:
             if self._rules.decided(name):
                 self._set_target(name, self.target(name), ())
 
-    def _adapt(self, switch: str) -> None:
+    async def _adapt(self, switch: str) -> None:
         """Have a switch hold its rules in the form that was chosen, and the others theirs beside it soon."""
-        if (slots := self._rules.adapted(switch)) is not None:
-            self._set_target(switch, self.target(switch), slots)
+        if await self._translate(switch):
             self._changed = True
             if self._task is None or self._task.done():
                 self._task = asyncio.get_running_loop().create_task(self._adapt_all())
         self._report_form(switch)
+
+    async def _translate(self, switch: str) -> bool:
+        """Have a switch hold its rules in its form beside the others; return whether that is another than before."""
+        async with self._translating[switch]:
+            is_new = await self._turns.do(self._rules.adapted(switch))
+            if self._rules.decided(switch) or is_new:
+                self._set_target(switch, self.target(switch), None if is_new else ())
+        return is_new
 
     async def _adapt_all(self) -> None:
         try:
@@ -126,15 +135,11 @@ class Adaptation:
             asyncio.get_running_loop().call_exception_handler(fault)
 
     async def _adapt_neighbours(self) -> None:
-        place = self._turns.begin()
         while self._changed:
             self._changed = False
             for name in self.names:
-                await self._turns.granted(place)
-                slots = self._rules.adapted(name)
-                if self._rules.decided(name) or slots is not None:
-                    self._set_target(name, self.target(name), slots or ())
-                self._changed = self._changed or slots is not None
+                if await self._translate(name):
+                    self._changed = True
 
     def _report_form(self, switch: str) -> None:
         form = self._rules.report(switch)

@@ -192,7 +192,7 @@ class SwitchDriver:
                 place = self._turns.begin()
                 for name in self._adaptation.names:
                     await self._turns.granted(place)
-                    self._adaptation.give(name, generation, change[name], meters[name])
+                    await self._adaptation.give(name, generation, change[name], meters[name])
                 if self._lead is not None:
                     self._lead[0](RulesWorkedOut(generation))
         except Exception as error:  # noqa: BLE001  Nobody awaits this task.
@@ -238,8 +238,8 @@ class SwitchDriver:
         having = [name for name, changed in rules.items() if self._adaptation.replace(name, changed)]
         return [session.at_target() for name in having if (session := self._sessions.get(name))]
 
-    def _set_target(self, name: str, target: SwitchTarget | None, changed: Iterable[Slot]) -> None:
-        """Have a switch, if it is connected, hold a target that differs from the one before in some slots."""
+    def _set_target(self, name: str, target: SwitchTarget | None, changed: Iterable[Slot] | None) -> None:
+        """Have a switch, if it is connected, hold a target that differs from the one before in some slots, None for any."""
         self._bound_answers(name)
         if session := self._sessions.get(name):
             session.set_target(target, changed)

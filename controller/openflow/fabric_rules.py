@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
+from controller.event_loop.time_slices import Work, batched
 from controller.openflow.capabilities import RuleKind, SwitchCapabilities
 from controller.openflow.forms import (
     FULL,
@@ -32,6 +33,7 @@ from controller.openflow.rule_counts import RuleCounts
 from controller.openflow.rules import IPV4, IPV6, Band, Rule, Slot, Table, static_rules
 from controller.openflow.switch_target import UnknownNeighbours
 
+TRANSLATED = 4  # So many rules are translated into another form at once.
 NO_NEIGHBOURS = Neighbours()
 ANY_SWITCH = SwitchCapabilities(len(Table))
 """What is taken to be so of a switch that has said nothing."""
@@ -55,6 +57,7 @@ class _OfSwitch:
     unknown: of which switches it is not known yet what they can hold, as far as its form is beside the others. kept: what it
     may hold for these beside its rules, None until somebody asks. counts: of `four`. candidates: the forms that it may have.
     grows: whether `four` has changed since it was last asked whether it has outgrown its form.
+    since: the rules that have gone and come while `held` is made anew.
     """
 
     four: dict[Slot, Rule]
@@ -70,6 +73,7 @@ class _OfSwitch:
     tries: bool = False
     kept: UnknownNeighbours | None = None
     grows: bool = False
+    since: list[tuple[list[Rule], list[Rule]]] | None = None
 
 
 class FabricRules:
@@ -114,20 +118,18 @@ class FabricRules:
         """Change rules of the four tables; return the slots in which the switch may hold others than before."""
         of = self._of[switch]
         gone = [rule for slot in rules if (rule := of.four.get(slot)) is not None]
+        added = [rule for rule in rules.values() if rule is not None]
         of.four.update((slot, rule) for slot, rule in rules.items() if rule is not None)
         for slot, rule in rules.items():
             if rule is None:
                 of.four.pop(slot, None)
-        of.counts.change(gone, (rule for rule in rules.values() if rule is not None))
+        of.counts.change(gone, added)
+        if of.since is not None:
+            of.since.append((gone, added))
         of.grows = of.grows or bool(rules)
         if of.held is None or of.form is None or of.held is of.four:
             return rules.keys()
-        changed = dict.fromkeys(one.slot for rule in gone for one in of.form.rules(rule))
-        for slot in changed:
-            of.held.pop(slot, None)
-        added = {one.slot: one for rule in rules.values() if rule is not None for one in of.form.rules(rule)}
-        of.held.update(added)
-        return changed.keys() | added.keys()
+        return _replace(of.held, of.form, gone, added)
 
     def answered(self, switch: str, capabilities: SwitchCapabilities) -> None:
         """Take in what a switch that has connected says of itself."""
@@ -198,26 +200,34 @@ class FabricRules:
             self._choose(of, switch)
         return of.choice != before
 
-    def adapted(self, switch: str) -> Collection[Slot] | None:
+    def adapted(self, switch: str) -> Work[bool]:
         """Have a switch's rules in the form that was chosen, beside its neighbours' as they are now.
 
-        Return the slots in which it had rules or has some now; None where its form stays.
+        Return whether that is another than before. To be done to its end before it is begun again for this switch; `change` may
+        be called meanwhile.
         """
         of = self._of[switch]
         form = of.form if of.tries else of.choice.form
         if form is not None:
             form = form.beside(self._neighbours(switch))
         if form == of.form:
-            return None
-        before, of.form = of.held, form
+            return False
+        held: dict[Slot, Rule] | None = None if form is None else of.four
+        if form is not None and form != FULL:
+            held, of.since = {}, []
+            try:
+                for some in batched(tuple(of.four.values()), TRANSLATED):
+                    held.update((one.slot, one) for rule in some for one in form.rules(rule))
+                    yield 1
+                for gone, added in of.since:
+                    _replace(held, form, gone, added)
+            finally:
+                of.since = None
+        of.form, of.held = form, held
         self._lesser.pop(switch, None)
         if form is not None and not form.admits:
             self._lesser[switch] = form
-        if form is None or form == FULL:
-            of.held = None if form is None else of.four
-        else:
-            of.held = {one.slot: one for rule in of.four.values() for one in form.rules(rule)}
-        return {*(before or ()), *(of.held or ())}
+        return True
 
     def _choose(self, of: _OfSwitch, switch: str) -> None:
         of.candidates = of.candidates or tuple(candidates(self._fabric, switch, self._codepoints, of.counts))
@@ -233,3 +243,13 @@ class FabricRules:
         edges = {name for name, form in lesser.items() if not form.ethernet}
         unrestored = frozenset(i for i, host in enumerate(self._fabric.hosts) if self._fabric.edge_of[host.name] in edges)
         return Neighbours(unrestored, self._codepoints.acknowledgement, self._families)
+
+
+def _replace(held: dict[Slot, Rule], form: RuleForm, gone: Iterable[Rule], added: Iterable[Rule]) -> Collection[Slot]:
+    """Replace what stands for rules in a form; return the slots concerned."""
+    without = dict.fromkeys(one.slot for rule in gone for one in form.rules(rule))
+    for slot in without:
+        held.pop(slot, None)
+    new = {one.slot: one for rule in added for one in form.rules(rule)}
+    held.update(new)
+    return without.keys() | new.keys()

@@ -197,9 +197,11 @@ class HeldRules:
             self.mark_dirty((rule.slot,))
         return rule is not None
 
-    def mark_dirty(self, slots: Iterable[Slot]) -> None:
-        """Have slots compared the next time."""
-        if self._dirty is not None:
+    def mark_dirty(self, slots: Iterable[Slot] | None) -> None:
+        """Have slots compared the next time, None for all of them."""
+        if slots is None:
+            self._dirty = None
+        elif self._dirty is not None:
             self._dirty.update(dict.fromkeys(slots))
 
     def compare(self, wanted: Wanted, everything: Iterable[Slot], now: float) -> Work[Comparison]:

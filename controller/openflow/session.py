@@ -125,8 +125,11 @@ class SwitchSession:
         self._awaited: list[asyncio.Future[None]] = []  # Callers that wait until the switch is at its target.
         channel.on_message = self._on_message
 
-    def set_target(self, target: SwitchTarget | None, changed: Iterable[Slot]) -> None:
-        """Replace the target; None: the switch is left as it is. changed: the slots in which it differs from the one before."""
+    def set_target(self, target: SwitchTarget | None, changed: Iterable[Slot] | None) -> None:
+        """Replace the target; None: the switch is left as it is.
+
+        changed: the slots in which it differs from the one before, None where that may be any.
+        """
         self._target = target
         if target is None or target.unknown is not self._unknown:
             self._unknown = NOBODY if target is None else target.unknown
@@ -144,7 +147,7 @@ class SwitchSession:
         """Keep the switch at its target. Raises `ChannelError` when it is gone, `RefusedError` where a later leader has it."""
         loop = asyncio.get_running_loop()
         await self._lead()
-        self._forms.answered(await self._ask_capabilities())
+        await self._forms.answered(await self._ask_capabilities())
         if self._survey is not None:
             await self._survey.joined(self._switch, self._channel)
         while True:
@@ -373,17 +376,17 @@ class SwitchSession:
             what = {"switch": self._switch, "rules": len(refused), "reasons": reasons, "first": sent[refused[0]]}
             self._limited.error("switch refused rules", self._switch, tuple(reasons), **what)
             if message is wire.addition:
-                self._report_refusals({sent[xid].key: (sent[xid], self._refused[xid].kind) for xid in refused})
+                await self._report_refusals({sent[xid].key: (sent[xid], self._refused[xid].kind) for xid in refused})
         return not refused
 
-    def _report_refusals(self, refused: Mapping[RuleKey, tuple[Rule, tuple[int, int]]]) -> None:
+    async def _report_refusals(self, refused: Mapping[RuleKey, tuple[Rule, tuple[int, int]]]) -> None:
         """Tell which rules were refused for what they are, or as a table is full: another form may do without them."""
         kinds = [rule for rule, kind in refused.values() if kind in wire.UNSUPPORTED]
         full = {rule.table for rule, kind in refused.values() if kind == wire.TABLE_FULL}
         if kinds or full:
             held = Counter(rule.table for rule in self._held)
             before = self._target
-            fits = self._forms.refused(kinds, {table: held[table] for table in full})
+            fits = await self._forms.refused(kinds, {table: held[table] for table in full})
             # What has lost its purpose may still forward. It is given up only for a form that was tried, and then has room.
             self._is_full = bool(full) and fits and self._target is before
 

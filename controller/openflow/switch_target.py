@@ -1,6 +1,6 @@
 """What one switch should hold, and who is told what it can."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -53,6 +53,14 @@ class SwitchTarget:
     unknown: UnknownNeighbours = NOBODY
 
 
+async def _unheard(capabilities: SwitchCapabilities) -> None:
+    pass
+
+
+async def _kept(rules: Sequence[Rule], full: Mapping[int, int]) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class FormCalls:
     """Who is told what a switch can hold, and may then set another target.
@@ -61,6 +69,6 @@ class FormCalls:
     many it holds; returns whether there is a form that it can hold. took_all: that it holds its target.
     """
 
-    answered: Callable[[SwitchCapabilities], None] = lambda capabilities: None
-    refused: Callable[[Sequence[Rule], Mapping[int, int]], bool] = lambda rules, full: True
+    answered: Callable[[SwitchCapabilities], Awaitable[None]] = _unheard
+    refused: Callable[[Sequence[Rule], Mapping[int, int]], Awaitable[bool]] = _kept
     took_all: Callable[[], None] = lambda: None

@@ -56,10 +56,11 @@ class Site:
     def __init__(self, fabric: Fabric, limits: Mapping[str, SwitchLimits]) -> None:
         self.fabric = fabric
         self.rules = FabricRules(fabric)
-        change = at_once(RuleBook(fabric).change(jobs(fabric)))
+        self.book = RuleBook(fabric)
+        change = at_once(self.book.change(jobs(fabric)))
         for name in fabric.switch:
             self.rules.answered(name, capabilities(limits.get(name, SwitchLimits())))
-        while any(self.rules.adapted(name) is not None for name in fabric.switch):
+        while any(at_once(self.rules.adapted(name)) for name in fabric.switch):
             pass
         for name in fabric.switch:
             self.rules.change(name, change[name])
@@ -300,10 +301,10 @@ def test_what_is_refused_is_forgotten_when_the_switch_connects_again() -> None:
     says = capabilities(SwitchLimits())
     rules.answered("l1", says)
     rules.refused("l1", strips, {})
-    assert rules.adapted("l1") is not None
+    assert at_once(rules.adapted("l1"))
     assert "it refuses rules of table 2 that match eth_type, match ip_dscp, rewrite ip_dscp" in rules.report("l1").reason
     rules.answered("l1", says)
-    assert rules.adapted("l1") is not None
+    assert at_once(rules.adapted("l1"))
     assert rules.form("l1") == FULL
 
 
@@ -321,7 +322,7 @@ def test_rules_that_become_too_many_lead_to_the_lesser_form_which_then_stays() -
     assert "table 0 needs 32 rules and has room for 24" in rules.report("s1").reason
     rules.change("s1", at_once(book.change([]))["s1"])
     assert not rules.outgrown("s1")
-    rules.adapted("s1")
+    at_once(rules.adapted("s1"))
     rules.refused("s1", [rule for rule in (rules.rules("s1") or {}).values() if RuleKind.of(rule).rewrites], {})
     assert rules.report("s1").form == "host marks", "nor does a refusal lead back"
     rules.answered("s1", small)
@@ -333,7 +334,7 @@ def test_a_switch_without_room_for_any_form_is_left_alone_until_there_is() -> No
     spines = replace(fabric, switches=tuple(replace(one, agent=one.name) for one in fabric.switches))
     rules, book = FabricRules(spines), RuleBook(spines)
     rules.answered("l1", capabilities(replace(SwitchLimits(), max_entries=35, matches=FIELDS - {"arp_tpa"})))
-    assert rules.adapted("l1") is not None
+    assert at_once(rules.adapted("l1"))
     assert rules.rules("l1") is None
     assert rules.report("l1").form == "none"
     assert rules.change("l1", at_once(book.change(jobs(spines)))["l1"])
@@ -362,6 +363,24 @@ def test_rules_are_counted_as_they_change_as_they_are_when_looked_at_one_by_one(
                 for one in chain.from_iterable(map(form.rules, four.values())):
                     expected[one.table] += 1 + one.counts
                 assert counts.needed(form) == expected
+
+
+def test_rules_that_change_while_a_switch_is_given_another_form_are_in_that() -> None:
+    fabric = two_spines()
+    rules, book = FabricRules(fabric), RuleBook(fabric)
+    rules.change("l1", at_once(book.change(jobs(fabric)))["l1"])
+    rules.answered("l1", capabilities(ONE_TABLE))
+    assert at_once(rules.adapted("l1"))
+    rules.answered("l2", capabilities(ONE_TABLE))
+    assert at_once(rules.adapted("l2"))
+    rules.answered("l1", capabilities(SwitchLimits()))
+    work = rules.adapted("l1")
+    next(work)
+    rules.change("l1", at_once(book.change(jobs(fabric)[:1]))["l1"])
+    assert at_once(work)
+    expected = Site(fabric, {"l2": ONE_TABLE})
+    expected.rules.change("l1", at_once(expected.book.change(jobs(fabric)[:1]))["l1"])
+    assert frozenset((rules.rules("l1") or {}).values()) == expected.held("l1")
 
 
 def test_a_choice_looks_at_no_rule_that_has_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,36 @@ def test_rules_that_are_refused_for_what_may_change_are_tried_again(error: tuple
     asyncio.run(scenario())
 
 
+def test_neighbours_keep_what_they_hold_about_a_switch_whose_refusals_are_forgotten() -> None:
+    """It may have become able while it was gone: until it has taken its rules they write no shadow address to its hosts."""
+    fabric = two_spines(1)
+    a, b_ = (host.ip for host in fabric.hosts)
+    both = JobRules("j", 1, 1, 2, frozenset({(a, 1, b_, 2), (b_, 2, a, 1)}))
+
+    async def scenario() -> None:
+        switches = {name: FakeSwitch(one.dpid) for name, one in fabric.switch.items()}
+        leaf = switches["l2"] = FakeSwitch(fabric.switch["l2"].dpid, limits=ONE_TABLE, says=None)
+        async with bench(fabric) as b:
+            b.driver.install(1, [both])
+            for switch in switches.values():
+                b.connect(switch)
+            await b.until(lambda: all(switch.entries for switch in switches.values()) and tables(leaf) == {0})
+            await asyncio.sleep(0.3)
+            for _ in range(2):
+                switches["l1"].mods.clear()
+                connected = len([event for event in b.events if isinstance(event, SwitchInstalled) and event.switch == "l2"])
+                leaf.disconnect()
+                await asyncio.sleep(0.1)
+                b.connect(leaf)
+                of_leaf = lambda: [one for one in b.events if isinstance(one, SwitchInstalled) and one.switch == "l2"]  # noqa: E731
+                await b.until(lambda: len(of_leaf()) > connected)  # noqa: B023
+                await asyncio.sleep(0.3)
+                changed = [key for command, key in switches["l1"].mods if command != ofp.OFPFC_MODIFY_STRICT]
+                assert changed == []
+
+    asyncio.run(scenario())
+
+
 def test_a_full_table_loses_nothing_for_a_form_that_cannot_fit() -> None:
     async def scenario() -> None:
         switch = FakeSwitch(1, says=None)
