@@ -175,7 +175,8 @@ class FakeSwitch:
     the switch does not show them. counts: whether it counts its rules, rather than answering by an error. announces:
     whether it promises to tell of changes, rather than answering by an error; `announce` does. counted, read, monitored: how
     often it was asked for the number of its rules, for themselves, and for changes. limits: what it can do. says: what it says
-    that it can do, None where it answers that question by an error. silent: or not at all.
+    that it can do, None where it answers that question by an error. silent: or not at all. n_tables: by its features reply,
+    those of its limits by default.
     """
 
     dpid: int
@@ -199,6 +200,7 @@ class FakeSwitch:
     limits: SwitchLimits = field(default_factory=SwitchLimits)
     says: SwitchLimits | None = field(default_factory=SwitchLimits)
     silent: bool = False
+    n_tables: int | None = None
 
     def __post_init__(self) -> None:
         self.answering.set()
@@ -245,7 +247,8 @@ class FakeSwitch:
     def _take(self, kind: int, xid: int, frame: bytes) -> None:
         match kind:
             case ofp.OFPT_FEATURES_REQUEST:
-                self._write(ofp.OFPT_FEATURES_REPLY, xid, struct.pack("!QIBBxxII", self.dpid, 0, self.limits.tables, 0, 0, 0))
+                n_tables = self.limits.tables if self.n_tables is None else self.n_tables
+                self._write(ofp.OFPT_FEATURES_REPLY, xid, struct.pack("!QIBBxxII", self.dpid, 0, n_tables, 0, 0, 0))
             case ofp.OFPT_ECHO_REQUEST:
                 self._write(ofp.OFPT_ECHO_REPLY, xid, frame[ofp.OFP_HEADER_SIZE :])
             case ofp.OFPT_BARRIER_REQUEST:

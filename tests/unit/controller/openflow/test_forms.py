@@ -376,10 +376,10 @@ def test_rules_that_change_while_a_switch_is_given_another_form_are_in_that() ->
     rules.answered("l1", capabilities(SwitchLimits()))
     work = rules.adapted("l1")
     next(work)
-    rules.change("l1", at_once(book.change(jobs(fabric)[:1]))["l1"])
+    rules.change("l1", at_once(book.change([]))["l1"])
     assert at_once(work)
     expected = Site(fabric, {"l2": ONE_TABLE})
-    expected.rules.change("l1", at_once(expected.book.change(jobs(fabric)[:1]))["l1"])
+    expected.rules.change("l1", at_once(expected.book.change([]))["l1"])
     assert frozenset((rules.rules("l1") or {}).values()) == expected.held("l1")
 
 
