@@ -10,7 +10,9 @@ import pytest
 from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import star, two_spines
+from controller.event_loop.time_slices import Work
 from controller.openflow import driver, held_rules, rule_watch, session
+from controller.openflow.fabric_rules import FabricRules
 from controller.openflow.forms import RAISED
 from controller.openflow.reports import NetworkSeen, SwitchChanges, SwitchEvent, SwitchForm, SwitchInstalled
 from controller.openflow.rules import JobRules
@@ -212,6 +214,27 @@ def test_neighbours_keep_what_they_hold_about_a_switch_whose_refusals_are_forgot
                 await asyncio.sleep(0.3)
                 changed = [key for command, key in switches["l1"].mods if command != ofp.OFPFC_MODIFY_STRICT]
                 assert changed == []
+
+    asyncio.run(scenario())
+
+
+def test_a_fault_while_neighbours_are_given_their_rules_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = FabricRules.adapted
+
+    def adapted(rules: FabricRules, switch: str) -> Work[bool]:
+        assert switch != "s2", "a fault"
+        return before(rules, switch)
+
+    monkeypatch.setattr(FabricRules, "adapted", adapted)
+
+    async def scenario() -> None:
+        fabric, faults = two_spines(1), list[dict[str, Any]]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        async with bench(fabric) as b:
+            b.driver.install(1, [])
+            b.connect(FakeSwitch(fabric.switch["l1"].dpid, limits=ONE_TABLE, says=ONE_TABLE))
+            await b.until(lambda: faults)
+        assert [str(fault["exception"]).splitlines()[0] for fault in faults] == ["a fault"]
 
     asyncio.run(scenario())
 
