@@ -19,7 +19,7 @@ from typing import Any
 
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import two_spines
-from controller.openflow.reports import SwitchEvent, SwitchForm, SwitchInstalled, SwitchLost
+from controller.openflow.reports import SwitchConnected, SwitchEvent, SwitchInstalled, SwitchLost
 from controller.openflow.rules import JobRules
 from eval.fuzz.findings import Findings
 from eval.fuzz.mutations import mutated
@@ -40,6 +40,7 @@ from tests.support.openflow_samples import (
 from tests.support.openflow_switch import FakeSwitch, MeterMod, desired_rules, leading_driver
 
 FABRIC = two_spines()
+GOOD_NAME = FABRIC.switches[0].name
 GOOD, FREE, UNKNOWN = 1, 2, 0xBAD  # datapath ids: of the good switch, of one that nobody else is, of none of the fabric
 PATIENCE_S = 20.0  # The driver has so long for what it does in milliseconds.
 STILL_CONNECTED_S = 0.1  # A drop is awaited so long after a changed frame: it comes within a turn or two.
@@ -128,7 +129,8 @@ class OpenflowFuzzer:
         self._jobs = [JobRules("study/trial", 1, 0, 2, connections)]
         self._rules = desired_rules(FABRIC, self._jobs)
         self._good = FakeSwitch(GOOD)
-        self._adapts = False  # It is set once a peer has said of the free switch that it can do less: the good one holds more.
+        # It is set once a peer has said to be the free switch: what the good one holds for its hosts goes by what that can do.
+        self._adapts = False
         self._generation = 0
 
     async def run(self, until: float, most_inputs: int | None) -> Findings:
@@ -157,15 +159,18 @@ class OpenflowFuzzer:
             if time.monotonic() > deadline:
                 return f"no generation was installed for {PATIENCE_S:g} s"
             await asyncio.sleep(0.001)
-        lost = SwitchLost(FABRIC.switches[0].name) in self._driver.events
-        self._adapts |= any(isinstance(event, SwitchForm) and event.reason for event in self._driver.events)
+        lost = SwitchLost(GOOD_NAME) in self._driver.events
+        self._adapts |= any(isinstance(event, SwitchConnected) and event.switch != GOOD_NAME for event in self._driver.events)
         self._driver.events.clear()
         if self._driver.faults:
             return f"not handled: {self._driver.faults[0]}"
         if lost:
             return "the good switch was lost"
         first = self._generation == 1
-        wanted, held = {rule.key for rule in self._rules[FABRIC.switches[0].name]}, self._good.entries.keys()
+        wanted, held = (
+            {rule.slot for rule in self._rules[GOOD_NAME]},
+            {(table, match) for table, _, match in self._good.entries},
+        )
         if not wanted <= held or (not self._adapts and (held != wanted or (done.changes and not first))):
             return "the good switch's rules have changed"
         return None
