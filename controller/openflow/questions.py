@@ -1,5 +1,6 @@
-"""Questions that a switch is not obliged to know: one with which a connection has ended is not asked there again."""
+"""Questions that a switch need not know: one with which connections end again and again is not asked there any more."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -7,6 +8,8 @@ from enum import Enum
 import structlog
 
 from controller.openflow.channel import ChannelError
+
+ENDINGS = 2  # Any connection may end at that moment once.
 
 log = structlog.get_logger("beamer-controller")
 
@@ -22,11 +25,11 @@ class Questions:
     """What may be asked of all switches while this controller leads."""
 
     def __init__(self) -> None:
-        self._ended_with: set[tuple[str, Question]] = set()
+        self._endings: Counter[tuple[str, Question]] = Counter()
 
     def may_ask(self, switch: str, question: Question) -> bool:
-        """Return whether no connection of a switch has ended with a question."""
-        return (switch, question) not in self._ended_with
+        """Return whether connections of a switch have not ended with a question as often as shows that it is the cause."""
+        return self._endings[switch, question] < ENDINGS
 
     @contextmanager
     def asking(self, switch: str, question: Question) -> Iterator[None]:
@@ -34,6 +37,9 @@ class Questions:
         try:
             yield
         except ChannelError:
-            self._ended_with.add((switch, question))
-            log.warning(f"connection ended with the question for {question.value}, which is not asked again", switch=switch)
+            self._endings[switch, question] += 1
+            if not self.may_ask(switch, question):
+                what = f"connections ended with the question for {question.value}, which is not asked again"
+                log.warning(what, switch=switch)
             raise
+        del self._endings[switch, question]

@@ -138,8 +138,12 @@ class Survey:
 
     @property
     def unused(self) -> frozenset[str]:
-        """The switches of whose queues, which the controller makes, it is not known yet whether they are used."""
-        return frozenset(port.link.src for port in self._queued() if port.use.obeyed is None)
+        """The switches of whose queues, which the controller makes, it is not known whether they are used.
+
+        That is so of those that do not show their ports.
+        """
+        unknown = frozenset(port.link.src for port in self._queued() if port.use.obeyed is None)
+        return unknown | (self._fabric.with_databases - self._channels.keys())
 
     def _disobeyed(self) -> frozenset[PortKey]:
         """Return the ports as of `Observation`, of a switch once it is known of all its ports."""

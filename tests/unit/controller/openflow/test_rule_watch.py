@@ -9,6 +9,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 from controller.event_loop.time_slices import at_once
 from controller.openflow import rule_watch
 from controller.openflow.held_rules import MENDS, Deviation, HeldRules
+from controller.openflow.questions import ENDINGS
 from controller.openflow.rule_watch import COUNT_S, COUNTING_S, MAX_COUNT_S, RULE_S, SHARE, UNHEARD_S, WatchRation
 from controller.openflow.rules import IPV4, Rule, RuleKey, Table
 from tests.support.openflow_samples import OWN_CHANGE, rule_change
@@ -154,17 +155,18 @@ def test_a_switch_whose_connection_ends_with_the_question_is_not_asked_again(cap
         switch = FakeSwitch(dpid=1, announces=True, distort=distort)
         async with bench() as b:
             b.driver.install(1, [job(2)])
+            for number in range(ENDINGS):
+                b.connect(switch)
+                await b.until(lambda number=number: switch.monitored > number)  # type: ignore[misc]
+                await b.until(b.connections[number].done)
             b.connect(switch)
-            await b.until(lambda: switch.monitored)
-            await b.until(lambda: b.connections[0].done())
-            b.connect(switch)
-            await b.installed(1, times=2)
+            await b.installed(1, times=ENDINGS + 1)
             counted = switch.counted
             await b.until(lambda: switch.counted > counted + 4)
-            assert switch.monitored == 1
+            assert switch.monitored == ENDINGS
 
     asyncio.run(whole())
-    assert "connection ended with the question for changes, which is not asked again" in capsys.readouterr().out
+    assert "connections ended with the question for changes, which is not asked again" in capsys.readouterr().out
 
 
 def test_announcements_without_end_have_all_rules_read_at_a_bounded_rate(monkeypatch: pytest.MonkeyPatch) -> None:
