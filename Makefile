@@ -110,7 +110,7 @@ test-programs: packages compiled  ## whole programs: packaging, processes, Ray, 
 
 # At a low priority, since some of the tests beside it measure; not at the lowest, at which a process may wait for seconds.
 test-modules: packages compiled  ## unit tests, conformance and comparisons with other programs
-	@nice -n 10 $(BIN)/python -m pytest $(BY_FILE) -n 3 -m "not long" $(MODULES)
+	@nice -n 10 $(BIN)/python -m pytest $(BY_FILE) -n 2 -m "not long" $(MODULES)
 
 test-long: packages compiled  ## all seeds, repeats and sizes of tests, which take long
 	@$(BIN)/python -m pytest $(BY_FILE) -n 4 -m "long and not alone" $(PROGRAMS) $(MODULES)

@@ -117,6 +117,7 @@ def tuner(cluster: Cluster, run: str) -> "subprocess.Popen[str]":
     return process
 
 
+@pytest.mark.long
 def test_a_killed_tuners_trial_goes_on_and_its_study_falls_silent_without_it(cluster: Cluster) -> None:
     cluster.start(*SHORT_GRACE, "--silence", "3")
     study = "/v1/studies/s"
@@ -241,6 +242,7 @@ def test_a_stopped_trial_falls_silent_and_has_its_class_again_with_its_next_step
     assert [attempt["name"] for attempt in known["attempts"]] == ["first"]
 
 
+@pytest.mark.long
 def test_a_promoted_trial_is_marked_without_a_gap(cluster: Cluster) -> None:
     cluster.start()
     keys = ("s/a", "s/b")

@@ -88,6 +88,7 @@ def bed(tmp_path: Path) -> Iterator[Testbed]:
         yield made
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_ten_commands_lead_from_cables_to_an_installed_plan(bed: Testbed) -> None:
     found = commands()

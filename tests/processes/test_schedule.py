@@ -183,7 +183,7 @@ def command(tmp_path: Path) -> Iterator[ScheduleCommand]:
     assert not [group for group in made.groups() if Path(group).exists()], "control groups are left"
 
 
-@pytest.mark.parametrize("policy", ["hermes", *long("round-robin")])
+@pytest.mark.parametrize("policy", long("hermes", "round-robin"))
 def test_a_search_of_more_configurations_than_gpus_trains_them_all(command: ScheduleCommand, policy: str) -> None:
     command.search(60)
     done = command.run(policy)

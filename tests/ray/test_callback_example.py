@@ -27,6 +27,7 @@ def test_two_lines_differ_and_one_but_for_the_import() -> None:
     assert len([line for line in added if not line.lstrip().startswith(("import ", "from "))]) == 1
 
 
+@pytest.mark.long
 def test_the_example_runs_and_the_controller_knows_its_search(
     cluster: LocalRayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

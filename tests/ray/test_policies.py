@@ -11,18 +11,17 @@ from beamer.gpu.model import Request
 from beamer.gpu.policies import GPU_POLICIES, gpu_policy
 from eval.ray_cluster import LocalRayCluster
 from tests.ray.searches import overlaps, run, steps, undisturbed
-from tests.support.tiers import few
+from tests.support.tiers import long
 
 # Tune does not close its trials' result files when a search ends before they do.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 RATES = (0.01, 0.05, 0.1, 0.2, 0.4)
 ITERATIONS = 3
-FEW = ("ones",)  # it moves and resizes trials
 SLICES = {"round-robin": {"quantum_s": 1.0}, "pollux": {"interval_s": 3.0}}
 
 
-@pytest.mark.parametrize("name", few(GPU_POLICIES, FEW))
+@pytest.mark.parametrize("name", long(*GPU_POLICIES))
 def test_every_policy_finishes_a_search(name: str, cluster: LocalRayCluster, tmp_path: Path) -> None:
     request = Request(ITERATIONS, max_gpus=2, batch_size=8)
     scheduler = BeamerScheduler(gpu_policy(name, **SLICES.get(name, {})), request)

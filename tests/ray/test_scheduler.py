@@ -181,6 +181,7 @@ def test_who_comes_next_runs_in_the_process_of_who_is_paused_or_ends(cluster: Lo
     assert len({line.process for lines in done.values() for line in lines}) <= 4, "no more than GPUs"
 
 
+@pytest.mark.long
 def test_the_search_ends_with_the_first_trial_that_meets_the_target(cluster: LocalRayCluster, tmp_path: Path) -> None:
     target = undisturbed(RATES[-1], 6)[-1]
     request = Request(500, target_loss=target)
