@@ -107,6 +107,7 @@ async def made_in_child(url: Location, fabric: Fabric, kept: Retention) -> Journ
 
 def main() -> int:
     """Read a request, write a snapshot."""
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # A nice value has no effect beside a real-time priority.
     os.nice(NICENESS)
     request = json.load(sys.stdin)
     try:

@@ -1,17 +1,50 @@
 """How the processes of a run share the machine's processors, among themselves and with everybody else's.
 
 What has processors of its own in a real cluster has priority: the switches and the controller, then agents, which share their
-hosts' with trainers, then these. The controller has the most of its session, where it would else wait for all agents in turn;
-the switches have a session of their own.
+hosts' with trainers, then these. The switches have a session of their own, and the nice value of one that is preferred: at a
+real-time priority they would hold one processor against the trainers that have packets for them. Controllers and agents, which
+run for milliseconds, have real-time priorities. With nice values a process that wakes up waits for one that has just begun its
+time slice, and all processes of a session pay for the time that its trainers have had. They are what is left where a machine
+grants no real-time priority, as many containers do.
 """
 
 import contextlib
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+
+@dataclass(frozen=True)
+class Priority:
+    """A process's priority. real_time: among real-time ones, the highest first. nice: where the machine grants no such."""
+
+    real_time: int
+    nice: int
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """Return a command that runs `command` with it."""
+        real_time = ["chrt", "--rr", str(self.real_time)] if grants_real_time() else []
+        return [*real_time, "nice", "-n", str(self.nice), *command]
+
+
 SWITCHES_NICE = -15
-CONTROLLER_NICE = -19
-AGENTS_NICE = -10  # The session that controllers, agents and trainers have together has this value, too.
+OF_CONTROLLERS = Priority(real_time=2, nice=-19)
+OF_AGENTS = Priority(real_time=1, nice=-10)
+"""The session that controllers, agents and trainers have together has its nice value."""
+
+
+@cache
+def grants_real_time() -> bool:
+    """Say whether this process may have a real-time priority; it has the one that it had before afterwards."""
+    policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(OF_AGENTS.real_time))
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, policy, parameter)
+    return True
 
 
 def prefer_session(leader: int, nice: int) -> None:
