@@ -2,7 +2,7 @@
 
 import socket
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,11 +11,13 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from beamer.errors import PlatformError
 from beamer.network.protocol import MAX_ADDRESSES, MAX_INTERFACES, Interface
+from hostagent.link_composition import composition
 
 _ETHERNET, _LOOPBACK = 1, 8  # ARPHRD_ETHER of linux/if_arp.h, IFF_LOOPBACK of linux/if.h
 _TEMPORARY = 0x01  # IFA_F_TEMPORARY of linux/if_addr.h
 _MAC_CHARACTERS = 17
 _MOST_ADDRESSES = 4096  # of a machine: so many take 200 kB of a hello, of which a controller takes 1 MiB
+_MOST_MEMBERS = 1024  # of bonds and bridges of a machine: so many take 100 kB
 _LINK_SCOPE = 253  # RT_SCOPE_LINK of linux/rtnetlink.h: an address that no other network reaches
 
 
@@ -34,7 +36,8 @@ def interfaces() -> tuple[Interface, ...]:
         if message["scope"] < _LINK_SCOPE and not _is_temporary(message):
             of[message["index"]].append(message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS"))
     try:
-        found = [_interface(link, of[link["index"]]) for link in links if _is_ethernet(link)]
+        by_index = {link["index"]: link for link in links}
+        found = [_interface(link, of[link["index"]], by_index) for link in links if _is_ethernet(link)]
     except ValidationError as error:
         (first, *_) = error.errors(include_url=False)
         what = f"the kernel lists an interface whose {first['loc'][0]} is {first['input']!r}"
@@ -43,12 +46,13 @@ def interfaces() -> tuple[Interface, ...]:
 
 
 def sendable(found: Iterable[Interface]) -> tuple[Interface, ...]:
-    """Return as many interfaces, and addresses of them, as a hello takes: those with addresses first."""
-    left = _MOST_ADDRESSES
+    """Return as many interfaces, addresses and members of them as a hello takes: interfaces with addresses first."""
+    addresses, members = _MOST_ADDRESSES, _MOST_MEMBERS
     taken = []
     for one in sorted(found, key=lambda one: not one.addresses)[:MAX_INTERFACES]:
-        taken.append(one.model_copy(update={"addresses": one.addresses[:left]}))
-        left -= len(taken[-1].addresses)
+        taken.append(one.model_copy(update={"addresses": one.addresses[:addresses], "members": one.members[:members]}))
+        addresses -= len(taken[-1].addresses)
+        members -= len(taken[-1].members)
     return tuple(taken)
 
 
@@ -63,10 +67,11 @@ def _is_ethernet(link: Any) -> bool:
     return link["ifi_type"] == _ETHERNET and not link["flags"] & _LOOPBACK and mac is not None and len(mac) == _MAC_CHARACTERS
 
 
-def _interface(link: Any, addresses: list[str]) -> Interface:
+def _interface(link: Any, addresses: list[str], by_index: Mapping[int, Any]) -> Interface:
     return Interface(
         name=link.get_attr("IFLA_IFNAME"),
         mac=link.get_attr("IFLA_ADDRESS").lower(),
         addresses=tuple(addresses[:MAX_ADDRESSES]),
         mtu=link.get_attr("IFLA_MTU"),
+        **composition(link, by_index),
     )

@@ -2,7 +2,8 @@
 
     switches    those that connect; the name of each is its bridge's
     cables      by the probes that arrive at another switch
-    hosts       the agents one of whose addresses answers at a port; IPv6 addresses are those of the interface that answers
+    hosts       the agents one of whose addresses answers at a port; IPv6 addresses are those of the interface that answers.
+                Not those whose packets are tagged, or pass by several ports
     queues      the agent that has a switch's ports among its interfaces makes them
 
 Pure: whoever asks switches and agents (`controller.discovery`) fills a `SeenNetwork`. What is seen and does not fit into a
@@ -10,7 +11,7 @@ Pure: whoever asks switches and agents (`controller.discovery`) fills a `SeenNet
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 import networkx as nx
@@ -26,6 +27,7 @@ from beamer.network.addresses import (
 )
 from beamer.network.fabric import MAX_PLANES, Fabric, Host, Link, Switch
 from beamer.network.fabric_checks import check_deployable
+from beamer.network.interface_fitness import dependence, description, made_of, unfitness
 from beamer.network.observed_fabric import PortState
 from beamer.network.protocol import Interface
 from beamer.units import ETHERNET_MTU
@@ -106,7 +108,7 @@ class _Discovery:
         if not self._seen.switches:
             raise InputError("switches", 0, "a switch that has this address as its controller, and speaks OpenFlow 1.3")
         trunks = list(self._trunks())
-        attached = self._connected(self._first_of_each(self._attached()), trunks)
+        attached = self._connected(self._first_of_each(self._by_one_cable(self._attached())), trunks)
         if not attached:
             expected = "an agent on each host, one of whose IPv4 addresses answers at a switch's port"
             raise InputError("hosts", 0, expected if self._seen.agents else f"{expected}; no agent has connected")
@@ -198,8 +200,7 @@ class _Discovery:
                 ips = {ip for ip, other in answers.items() if other == mac}
                 known = of_mac.get(mac, [])
                 met |= {agent for agent, _ in known}
-                # A bond, a VLAN or a bridge has the Ethernet address of what is below it; one of them has the address.
-                fitting = [(agent, one) for agent, one in known if ips & set(one.addresses)]
+                fitting = self._with_address(known, ips)
                 agents = sorted({agent for agent, _ in fitting})
                 if len(agents) > 1:
                     self.left_out.append(f"agents {', '.join(agents)} have one Ethernet address, {mac}: one of them is used")
@@ -219,6 +220,44 @@ class _Discovery:
         for agent in self._seen.agents:
             if agent not in met:
                 self.left_out.append(f"agent {agent}: no address of its machine answers at a port of a switch")
+
+    def _with_address(self, known: Iterable[tuple[str, Interface]], ips: Set[str]) -> list[tuple[str, Interface]]:
+        """Return the interfaces that have one of these addresses, of agents with interfaces whose Ethernet address answers.
+
+        A bond, a VLAN or a bridge mostly has the Ethernet address of what is below it; one of them has the address. Those by
+        which no host can be in a network come last, and are found where only what is below them answers, too: an ARP request
+        without a tag is answered by what a VLAN interface is on.
+        """
+        direct = [(agent, one) for agent, one in known if ips & set(one.addresses)]
+        if direct:
+            return sorted(direct, key=lambda found: self._unfitness(*found) is not None)
+        above = ((agent, one, below) for agent, below in known for one in self._seen.agents[agent] if ips & set(one.addresses))
+        return [
+            (agent, one)
+            for agent, one, below in above
+            if below in made_of(one, self._seen.agents[agent]) and self._unfitness(agent, one) is not None
+        ]
+
+    def _unfitness(self, agent: str, interface: Interface) -> str | None:
+        return unfitness(interface, self._seen.agents[agent])
+
+    def _by_one_cable(self, attached: Iterable[_Attached]) -> Iterator[_Attached]:
+        """Yield the hosts all of whose packets pass by the port where they answer; name each other one with its ports."""
+        of: dict[tuple[str, str], list[_Attached]] = defaultdict(list)
+        for one in attached:
+            of[one.agent, one.interface.name].append(one)
+        for (agent, _), places in of.items():
+            interface = places[0].interface
+            ports = " and ".join(self._said(one.end) for one in places)
+            why, depends = self._unfitness(agent, interface), dependence(interface, self._seen.agents[agent])
+            if why is None and depends is not None and len(places) > 1:
+                why = f"{description(interface)}: a host has one port: see that one member carries packets all the time"
+            if why is not None:
+                self.left_out.append(f"{agent}, which answers at {ports}, is not used: {why}")
+                continue
+            if depends is not None:
+                self.left_out.append(f"{agent} at {ports}: {depends}")
+            yield from places
 
     def _first_of_each(self, attached: Iterable[_Attached]) -> list[_Attached]:
         """Return a place for each host, an address and a port for one host each."""

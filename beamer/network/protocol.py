@@ -31,6 +31,7 @@ MAX_TEXT_CHARACTERS = 16 * 1024  # characters of an error or a reason; a traceba
 MAX_UNIX_S = 2.0**33  # the year 2242
 MAX_INTERFACES = 512  # of a machine: a server with a hundred containers has two for each
 MAX_ADDRESSES = 64  # of an interface
+MAX_MEMBERS = 64  # of a bond or a bridge
 _ADDRESS_CHARACTERS = 64  # An IPv6 address has at most 45, and the name of an interface may follow.
 
 Generation = Annotated[int, Strict(), Field(ge=0, le=MAX_GENERATION)]
@@ -92,6 +93,9 @@ def check_address(text: str) -> str:
 
 _MAC = "^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"
 _INTERFACE_CHARACTERS = 15  # of a name that Linux takes
+_KIND_CHARACTERS = 32  # The kernel's names of kinds, modes and protocols are shorter.
+Mac = Annotated[str, Field(pattern=_MAC)]
+InterfaceName = Annotated[str, Field(max_length=_INTERFACE_CHARACTERS)]
 IpAddress = Annotated[str, Field(max_length=_ADDRESS_CHARACTERS), AfterValidator(check_address)]
 ReportedConnection = Annotated[Connection, AfterValidator(check_connection)]
 ReportedProcess = Annotated[Process, AfterValidator(check_leased)]
@@ -181,17 +185,38 @@ class AssignmentLimits(Message):
     classes: Limit
 
 
+class InterfaceMember(Message):
+    """An interface that belongs to a bond or a bridge.
+
+    mac: as it is now, in a bond mostly the bond's. permanent_mac: of the card, None where the kernel does not say. carries:
+    whether a bond uses it now; always so in a bridge.
+    """
+
+    name: InterfaceName
+    mac: Mac
+    permanent_mac: Mac | None = None
+    carries: bool = True
+
+
 class Interface(Message):
     """An interface of an agent's machine, without loopback.
 
     mac: in lower case. addresses: IPv4 and IPv6, without those that hold on its link alone, or for a while. mtu: in bytes,
-    without the Ethernet header.
+    without the Ethernet header. kind: as `ip -details link` names it (`bond`, `vlan`, `bridge`), empty for a card. mode: of a
+    bond. members: of a bond or a bridge. parent: what a VLAN interface tags the packets of, None where that is in another
+    network namespace. vlan_id, vlan_protocol: of the tag, the latter `802.1Q` or `802.1ad`.
     """
 
-    name: Annotated[str, Field(max_length=_INTERFACE_CHARACTERS)]
-    mac: Annotated[str, Field(pattern=_MAC)]
+    name: InterfaceName
+    mac: Mac
     addresses: Annotated[tuple[IpAddress, ...], Field(max_length=MAX_ADDRESSES)] = ()
     mtu: Annotated[int, Strict(), Field(ge=0, le=2**32 - 1)]
+    kind: Annotated[str, Field(max_length=_KIND_CHARACTERS), Since(2)] = ""
+    mode: Annotated[str, Field(max_length=_KIND_CHARACTERS), Since(2)] = ""
+    members: Annotated[tuple[InterfaceMember, ...], Field(max_length=MAX_MEMBERS), Since(2)] = ()
+    parent: Annotated[InterfaceName | None, Since(2)] = None
+    vlan_id: Annotated[Annotated[int, Strict(), Field(ge=0, le=4095)] | None, Since(2)] = None
+    vlan_protocol: Annotated[str, Field(max_length=_KIND_CHARACTERS), Since(2)] = ""
 
 
 class Hello(Message):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from beamer.errors import InputError
 from beamer.network.discovery import SeenNetwork, SeenSwitch, discovered
 from beamer.network.fabric import Fabric
 from beamer.network.observed_fabric import PortState
-from beamer.network.protocol import Interface
+from beamer.network.protocol import Interface, InterfaceMember
 from topologies import fat_tree, leaf_spine, single
 
 RATE = 10**9
@@ -296,3 +297,94 @@ def test_what_is_no_network_yet_is_refused(seen: SeenNetwork, field: str, expect
         discovered(seen, "n")
     assert refused.value.field == field
     assert expected in str(refused.value)
+
+
+def composed(host: str, *below: Interface, **of: Any) -> SeenNetwork:
+    """Return the network with a host whose interface with the address is made of others. of: what that one is."""
+    made = SEEN.agents[host][1].model_copy(update=of)
+    return replace(SEEN, agents=SEEN.agents | {host: (made, *below)})
+
+
+def member(name: str, carries: bool = True) -> InterfaceMember:
+    return InterfaceMember(name=name, mac=FABRIC.host["h1"].mac, carries=carries)
+
+
+def bond(mode: str, *members: InterfaceMember) -> SeenNetwork:
+    below = (Interface(name=one.name, mac=one.mac, mtu=9000) for one in members)
+    return composed("h1", *below, name="bond0", kind="bond", mode=mode, members=members)
+
+
+def at_another_port(seen: SeenNetwork) -> SeenNetwork:
+    """Return the network with a port at which the first host answers as well."""
+    switches = seen.switches | WITH_FREE_PORT.switches
+    agents = {**seen.agents, "on-l2": WITH_FREE_PORT.agents["on-l2"]}
+    return replace(seen, switches=switches, agents=agents, answers=seen.answers | {FREE: SEEN.answers[end_of("h1")]})
+
+
+@pytest.mark.parametrize("mode", ["802.3ad", "balance-rr", "balance-xor", "balance-alb", "broadcast", ""])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_bond_whose_members_may_all_carry_is_no_hosts_even_where_it_answers_at_one_port(mode: str, several: bool) -> None:
+    seen = bond(mode, member("eth1"), member("eth2"))
+    found = discovered(at_another_port(seen) if several else seen, "n")
+    assert set(found.fabric.host) == set(FABRIC.host) - {"h1"}
+    at = f"{said(end_of('h1'))} and l2 port 9" if several else said(end_of("h1"))
+    (text,) = found.left_out
+    what = f"bond0, a bond ({mode or 'of unknown mode'}) of eth1, eth2: each member may carry packets"
+    assert text.startswith(f"h1, which answers at {at}, is not used: {what}")
+
+
+def test_a_bond_of_which_one_member_carries_is_a_hosts_and_the_member_is_named() -> None:
+    seen = bond("active-backup", member("eth1", False), member("eth2"))
+    found = discovered(seen, "n")
+    assert found.fabric.host == discovered(SEEN, "n").fabric.host
+    assert {link.interface for link in found.fabric.links if link.src == "h1"} == {"bond0"}
+    where = f"h1 at {said(end_of('h1'))}: bond0, a bond (active-backup) of eth1, eth2"
+    cut_off = "where eth1 takes over, the host is cut off until the network's file names that port"
+    assert found.left_out == (f"{where}: the port of eth2 is used; {cut_off}",)
+    moved = discovered(at_another_port(seen), "n")
+    assert set(moved.fabric.host) == set(FABRIC.host) - {"h1"}
+    assert moved.left_out[0].startswith(f"h1, which answers at {said(end_of('h1'))} and l2 port 9, is not used: bond0, a bond")
+
+
+def test_a_bond_of_one_member_is_a_hosts_whatever_its_mode_and_one_that_carries_nothing_is_none() -> None:
+    found = discovered(bond("802.3ad", member("eth1")), "n")
+    assert (set(found.fabric.host), found.left_out) == (set(FABRIC.host), ())
+    idle = discovered(bond("active-backup", member("eth1", False), member("eth2", False)), "n")
+    assert set(idle.fabric.host) == set(FABRIC.host) - {"h1"}
+    assert idle.left_out[0].endswith("no member carries packets: see that one has a link")
+
+
+TAGGED: dict[str, Any] = {"name": "eth1.10", "kind": "vlan", "vlan_id": 10, "vlan_protocol": "802.1Q", "parent": "eth1"}
+PARENT = Interface(name="eth1", mac=FABRIC.host["h1"].mac, mtu=9000)
+
+
+@pytest.mark.parametrize("own_mac", [False, True])
+def test_a_vlan_interface_is_no_hosts_and_neither_is_what_it_is_on(own_mac: bool) -> None:
+    more = {"mac": "02:77:00:00:00:10"} if own_mac else dict[str, str]()
+    found = discovered(composed("h1", PARENT, **TAGGED, **more), "n")
+    assert set(found.fabric.host) == set(FABRIC.host) - {"h1"}
+    (text,) = found.left_out
+    where = f"h1, which answers at {said(end_of('h1'))}, is not used"
+    assert text.startswith(
+        f"{where}: eth1.10, a VLAN interface (802.1Q, id 10) on eth1: the rules of switches do not look at tags"
+    )
+    assert text.endswith("give the address to the interface below it, and have the switch's port take its packets untagged")
+
+
+def test_an_address_of_its_own_of_what_a_vlan_interface_is_on_is_the_hosts() -> None:
+    parent = SEEN.agents["h1"][1].model_copy(update={"name": "eth1"})
+    tagged = Interface(mac=parent.mac, addresses=("10.99.0.1",), mtu=9000, **TAGGED)
+    answers = {**SEEN.answers[end_of("h1")], "10.99.0.1": parent.mac}
+    for order in ((parent, tagged), (tagged, parent)):
+        seen = replace(SEEN, agents=SEEN.agents | {"h1": order}, answers=SEEN.answers | {end_of("h1"): answers})
+        found = discovered(seen, "n")
+        assert found.left_out == ()
+        assert {link.interface for link in found.fabric.links if link.src == "h1"} == {"eth1"}
+        assert "10.99.0.1" not in found.fabric.host["h1"].every_address
+
+
+def test_a_bridge_over_a_vlan_interface_is_no_hosts() -> None:
+    tagged = Interface(mac=PARENT.mac, mtu=9000, **TAGGED)
+    found = discovered(composed("h1", tagged, PARENT, name="br10", kind="bridge", members=(member("eth1.10"),)), "n")
+    assert set(found.fabric.host) == set(FABRIC.host) - {"h1"}
+    assert "br10, a bridge of eth1.10: eth1.10, a VLAN interface (802.1Q, id 10) on eth1" in found.left_out[0]

@@ -1,0 +1,106 @@
+"""Whether an interface can be the one by which a host is in a network: bonds and VLAN interfaces mostly cannot.
+
+A host has one port of a switch. Rules match that port, and queues of switch ports go by the codepoints of untagged packets.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from beamer.network.protocol import Interface
+
+BOND, BRIDGE, VLAN = "bond", "bridge", "vlan"
+"""Kinds of interfaces, as the kernel names them."""
+ACTIVE_BACKUP = "active-backup"
+"""The mode of a bond in which one member at most carries packets."""
+UNTAGGED = "give the address to the interface below it, and have the switch's port take its packets untagged"
+
+
+def description(interface: Interface) -> str:
+    """Return an interface's name, and what it is made of."""
+    members = ", ".join(one.name for one in interface.members) or "no interface"
+    if interface.kind == BOND:
+        return f"{interface.name}, a bond ({interface.mode or 'of unknown mode'}) of {members}"
+    if interface.kind == BRIDGE:
+        return f"{interface.name}, a bridge of {members}"
+    if interface.kind == VLAN:
+        tag = f"{interface.vlan_protocol or 'of unknown protocol'}, id {interface.vlan_id}"
+        return (
+            f"{interface.name}, a VLAN interface ({tag}) on {interface.parent or 'an interface of another network namespace'}"
+        )
+    return interface.name
+
+
+def unfitness(interface: Interface, machine: Iterable[Interface]) -> str | None:
+    """Return why no host can be in a network by an interface, and what to do instead; None where one can.
+
+    machine: the interfaces among which are those that it is made of.
+    """
+    for one in made_of(interface, machine):
+        above = "" if one.name == interface.name else f"{description(interface)}: "
+        if one.kind == VLAN:
+            why = "the rules of switches do not look at tags, and the queues of their ports give tagged packets no class"
+            return f"{above}{description(one)}: {why}: {UNTAGGED}"
+        if one.kind == BOND and (trouble := _why_not_one_cable(one)):
+            return f"{above}{description(one)}: {trouble}"
+    return None
+
+
+def dependence(interface: Interface, machine: Iterable[Interface]) -> str | None:
+    """Return on which member of a bond a host in the network depends, None for an interface without any."""
+    for one in made_of(interface, machine):
+        carrying = [member.name for member in one.members if member.carries]
+        waiting = [member.name for member in one.members if not member.carries]
+        if one.kind == BOND and len(carrying) == 1 and waiting:
+            where = f"where {' or '.join(waiting)} takes over"
+            cut_off = f"{where}, the host is cut off until the network's file names that port"
+            return f"{description(one)}: the port of {carrying[0]} is used; {cut_off}"
+    return None
+
+
+def misnaming(name: str, machine: Iterable[Interface], addresses: Iterable[str]) -> str | None:
+    """Return which interface is meant where one is named that another is made of, None where it is the right one.
+
+    addresses: of hosts. A member of a bond has no packets of its own; what a VLAN interface is on may have some.
+    """
+    known = tuple(machine)
+    if (bond := bond_of(name, known)) is not None:
+        return f"{name} is a member of {description(bond)}: name {bond.name} in the network's file"
+    hosts = frozenset(addresses)
+    own = next((one for one in known if one.name == name), None)
+    if own is None or not hosts.isdisjoint(own.addresses):
+        return None
+    for one in known:
+        if one.kind == VLAN and one.parent == name and (its := sorted(hosts & set(one.addresses))):
+            return f"{name} has no address of the network, and {description(one)} has {', '.join(its)}: {UNTAGGED}"
+    return None
+
+
+def bond_of(name: str, machine: Iterable[Interface]) -> Interface | None:
+    """Return the bond that an interface is a member of."""
+    return next((one for one in machine if one.kind == BOND and any(member.name == name for member in one.members)), None)
+
+
+def made_of(interface: Interface, machine: Iterable[Interface]) -> Iterator[Interface]:
+    """Yield an interface and all that it is made of, as far as the machine's list has them, each once."""
+    named = {one.name: one for one in machine} | {interface.name: interface}
+    left, met = [interface.name], set[str]()
+    while left:
+        name = left.pop(0)
+        if name in met or name not in named:
+            continue
+        met.add(name)
+        yield named[name]
+        left += (member.name for member in named[name].members)
+        if (parent := named[name].parent) is not None:
+            left.append(parent)
+
+
+def _why_not_one_cable(bond: Interface) -> str | None:
+    """Return why a bond's packets need not all pass by one cable, None where they do."""
+    if len(bond.members) == 1:
+        return None
+    if bond.mode != ACTIVE_BACKUP:
+        what = "each member may carry packets, and a host has one port: packets by the others would have no class"
+        return f"{what}: set its mode to {ACTIVE_BACKUP}, or give the address to one of its members"
+    if not any(member.carries for member in bond.members):
+        return "no member carries packets: see that one has a link"
+    return None
