@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 from beamer.errors import BeamerError, InputError, PlatformError
 from beamer.network.codepoints import LOCAL, Codepoints
-from beamer.network.protocol import ClassCounter, Connections, Port, PortCounters, WorkerBytes, WorkerId
-from beamer.units import ETHERNET_HEADER
+from beamer.network.protocol import ClassCounter, Connections, PortCounters, WorkerBytes, WorkerId
 from hostagent.desired import DesiredState
 from hostagent.expiry.guard import remove_queues
 from hostagent.expiry.state import StateDirectory
 from hostagent.marks.acknowledgements import Acknowledgements, table_name
 from hostagent.marks.holding import HoldRule
 from hostagent.marks.sockets import SocketTable
+from hostagent.misfits import InterfaceMisfits
 from hostagent.queues.class_counts import ClassCount
 from hostagent.queues.htb import Queues
 from hostagent.queues.kernel_changes import Changed, KernelChanges
@@ -83,10 +83,9 @@ class Enforcer:
         self._trees: dict[str, _Installed] = {}
         self._classes: Mapping[str, Mapping[int | None, tuple[int, ...]]] = {}
         self._since_whole: dict[str, int] = {}  # The reports since the whole tree of an interface was read.
-        self._ports: Mapping[str, Port] = {}
         self._codepoints = LOCAL
         self._ipv6 = False
-        self._misfits: dict[str, str] = {}  # By interface, why it does not carry the network's packets.
+        self._misfits = InterfaceMisfits(self._queues.mtu)
         self._mended: Counter[str] = Counter()
         self._cleared = False  # It is set once marks that another agent has left are removed.
 
@@ -106,13 +105,13 @@ class Enforcer:
         """
         assignment = wanted.assignment
         self._marking = frozenset(port.interface for port in assignment.ports if port.classify == "mark")
-        self._ports = {port.interface: port for port in assignment.ports}
         self._codepoints, self._ipv6 = assignment.codepoints, wanted.ipv6
         if wanted.ipv6:
             self._hold_rule.cover_ipv6()
-        self._misfits = {name: why for name, why in self._misfits.items() if name in self._ports}
+        self._misfits.assign(assignment.ports, assignment.addresses)
+        trees = {name: tree for name, tree in wanted.trees.items() if name not in self._misfits.members}
         with self._state.changing():
-            changes, failed = self._apply_trees(wanted.trees)
+            changes, failed = self._apply_trees(trees)
         self._classes = wanted.classes
         changes += self._sockets.assign(
             assignment.workers, assignment.addresses, assignment.connections, wanted.marks, assignment.own_addresses
@@ -120,7 +119,7 @@ class Enforcer:
         if not self._cleared and self._marking:
             self._sockets.unmark_leftovers()
             self._cleared = True
-        if failed := self._misfits | self._lost() | failed:
+        if failed := {**self._misfits.found, **self._lost(), **failed}:
             raise _incomplete(failed)
         return changes
 
@@ -181,25 +180,11 @@ class Enforcer:
         return lost
 
     def _reconcile(self, interface: str, tree: Tree) -> int:
-        self._check_mtu(interface)
+        self._misfits.check_size(interface)
         changes = self._queues.reconcile(interface, tree)
         if interface in self._marking:
             changes += self._acknowledgements.reconcile(interface, self._codepoints, ipv6=self._ipv6)
         return changes
-
-    def _check_mtu(self, interface: str) -> None:
-        """Note where a host sends larger packets than the network carries, or a switch's port carries none so large."""
-        self._misfits.pop(interface, None)
-        if (port := self._ports.get(interface)) is None:
-            return
-        mtu, of_network = self._queues.mtu(interface), port.frame_bytes - ETHERNET_HEADER
-        mend = f"ip link set {interface} mtu {of_network}, or change mtu in the network's file"
-        if port.classify == "mark" and mtu > of_network:
-            self._misfits[interface] = f"{interface} sends packets of {mtu} bytes, and the network carries {of_network}: {mend}"
-        elif port.classify == "dscp" and mtu < of_network:
-            self._misfits[interface] = (
-                f"{interface} carries packets of {mtu} bytes, and the network's have {of_network}: {mend}"
-            )
 
     def _remove(self, interface: str) -> int:
         changes = 0
@@ -260,9 +245,12 @@ class Enforcer:
             with suppress(InputError):  # an interface that is gone has no counters
                 index = self._queues.index(name)
                 if changed.everything or index in changed.links:
-                    self._check_mtu(name)
+                    self._misfits.check_size(name)
+                whole = self._since_whole[name] >= whole_after
+                if name in self._marking and (whole or changed.everything or index in changed.links):
+                    self._misfits.check_composition()
                 notified = changed.everything or index in changed.queues or table_name(name) in changed.tables
-                counts = self._watched_counts(name, notified or self._since_whole[name] >= whole_after)
+                counts = self._watched_counts(name, notified or whole)
                 ports.append(
                     PortCounters(interface=name, classes=tuple(_counter(k, ids, counts) for k, ids in classes.items()))
                 )
@@ -291,8 +279,8 @@ class Enforcer:
 
     @property
     def misfits(self) -> Mapping[str, str]:
-        """Why interfaces do not carry the network's packets, by name; `apply` raises it."""
-        return dict(self._misfits)
+        """Why interfaces do not carry the network's packets as they should, by name; `apply` raises it."""
+        return self._misfits.found
 
     def mended(self) -> Mapping[str, int]:
         """Return how many objects of each interface's tree have been mended since this was asked last."""

@@ -7,10 +7,11 @@ import pytest
 
 from beamer.errors import InputError, PlatformError
 from beamer.network.codepoints import LOCAL, PRECEDENCE, Codepoints
-from beamer.network.protocol import Assignment, LocalWorker, Port
+from beamer.network.protocol import Assignment, Interface, InterfaceMember, LocalWorker, Port
 from beamer.studies.model import Process
 from beamer.units import ETHERNET_MTU
 from hostagent import enforce as module
+from hostagent import misfits
 from hostagent.desired import DesiredState, desired_state
 from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.expiry.state import StateDirectory
@@ -33,6 +34,7 @@ class FakeQueues:
         self.indices = {port.interface: place for place, port in enumerate(PORTS, 1)}
         self.mtus = dict.fromkeys(self.indices, ETHERNET_MTU)
         self.foreign: set[str] = set()
+        self.machine: tuple[Interface, ...] = ()
 
     def index(self, interface: str) -> int:
         if interface not in self.indices:
@@ -47,11 +49,14 @@ class FakeQueues:
             raise InputError(f"ports[{interface}]", "tbf 8001:", "an interface with the kernel's default queueing discipline")
         return self.trees.get(interface)
 
-    def reconcile(self, interface: str, desired: Tree) -> int:
+    def reconcile(self, interface: str, desired: Tree | None) -> int:
         if interface in self.refusing:
             raise PlatformError(interface, "try again")
         changes = int(self.observe(interface) != desired)
-        self.trees[interface] = desired
+        if desired is None:
+            del self.trees[interface]
+        else:
+            self.trees[interface] = desired
         self.reconciled.append(interface)
         return changes
 
@@ -133,6 +138,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> FakeKernelChanges:
 def queues(monkeypatch: pytest.MonkeyPatch, kernel: FakeKernelChanges) -> FakeQueues:
     made = FakeQueues()
     monkeypatch.setattr(module, "Queues", lambda: made)
+    monkeypatch.setattr(misfits, "interfaces", lambda: made.machine)
     monkeypatch.setattr(module, "Acknowledgements", FakeAcknowledgements)
     monkeypatch.setattr(module, "HoldRule", FakeHoldRule)
     return made
@@ -357,3 +363,41 @@ def test_other_codepoints_are_taken_in_though_the_queues_of_hosts_stay(
         enforcer.apply(wanted(queues=6, codepoints=codepoints))
     assert FakeAcknowledgements.asked == [LOCAL] * 2 + [PRECEDENCE] * 2
     assert sockets.marks == {"s/t/j": Mark(class_id(2), 31)}
+
+
+def test_queues_go_to_a_bond_and_leave_an_interface_that_becomes_a_member_of_one(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets, kernel: FakeKernelChanges
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    enforcer.apply(wanted())
+    assert queues.trees.keys() == {"e0", "e1"}
+    card = Interface(name="e0", mac="02:00:00:00:00:01", mtu=ETHERNET_MTU)
+    members = (InterfaceMember(name="e1", mac=card.mac), InterfaceMember(name="e2", mac=card.mac, carries=False))
+    bond = card.model_copy(update={"name": "e0", "kind": "bond", "mode": "active-backup", "members": members})
+    queues.machine = (bond, card.model_copy(update={"name": "e1"}))
+    enforcer.counters()
+    assert enforcer.misfits == {}, "nothing is read where nothing has changed"
+    kernel.changed = Changed(links=frozenset({2}))
+    enforcer.counters()
+    for _ in range(2):
+        with pytest.raises(PlatformError, match=r"e1 is a member of e0, a bond .* name e0 in the network's file"):
+            enforcer.apply(wanted())
+        assert queues.trees.keys() == {"e0"}
+    queues.machine = ()
+    enforcer.apply(wanted())
+    assert queues.trees.keys() == {"e0", "e1"}
+
+
+def test_what_an_interface_is_made_of_is_read_again_after_some_reports(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    enforcer.apply(wanted())
+    of = {"kind": "vlan", "vlan_id": 10, "parent": "e1"}
+    queues.machine = (Interface(name="e0", mac="02:00:00:00:00:01", mtu=ETHERNET_MTU).model_copy(update=of),)
+    for _ in range(WHOLE_TREE_EVERY):
+        enforcer.counters()
+    assert enforcer.misfits.keys() == {"e0"}
+    with pytest.raises(PlatformError, match="e0, a VLAN interface"):
+        enforcer.apply(wanted())
+    assert queues.trees.keys() == {"e0", "e1"}, "they order what is not tagged"
