@@ -76,6 +76,7 @@ class Runtime:
         self._foreign, self._refused = LogLimit(1, 3600.0), LogLimit(LINES_AN_HOUR, 3600.0)
         self._compaction = Compaction(batches, self.fabric, self.limits.kept, settings.snapshot_events, recovered.growth)
         self.unmatched = UnmatchedBytes()
+        self.not_applied: dict[str, str] = {}  # By agent, why what it is assigned is not as it should be there.
         self.watch = Watch(self.tracker, recovered.leases, self.record, clock, settings.watch)
         self.estimates = Estimates(self.network, self.tracker, self.record, clock)
         last, builder = self.network.decision, TargetBuilder(self.fabric, settings.codepoints)
@@ -186,6 +187,7 @@ class Runtime:
     def agent_joined(self, agent: str) -> Assignment:
         """Return the assignment of an agent that has just sent its hello."""
         self.installation.agent_lost(agent)
+        self.not_applied.pop(agent, None)
         return self._delivery.assignment(agent)
 
     def on_agent_message(self, agent: str, message: Applied | Workers | Connections | Counters) -> int:
@@ -208,16 +210,19 @@ class Runtime:
             seen = own.connections(agent, message.connections)
             return len({*known} ^ {*seen}) if self.record(seen_connections(self.clock(), agent, known, seen)) else 0
         elif message.error is None:
+            self.not_applied.pop(agent, None)
             self.installation.agent_applied(agent, message.generation, self.clock())
         else:
             self.installation.agent_lost(agent)  # What had been in force there may be no more.
+            reason = self.not_applied[agent] = shortened(message.error)
             if self._refused.take(agent):
-                log.error("agent could not apply", agent=agent, generation=message.generation, reason=shortened(message.error))
+                log.error("agent could not apply", agent=agent, generation=message.generation, reason=reason)
         return 0
 
     def agent_lost(self, agent: str) -> None:
         """Take in that an agent is gone; it keeps what it has applied until that expires."""
         self.installation.agent_lost(agent)
+        self.not_applied.pop(agent, None)
         self.watch.agent_lost(agent)
 
     def _network_seen(self, seen: NetworkSeen) -> None:

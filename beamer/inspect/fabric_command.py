@@ -14,7 +14,7 @@ Json = Mapping[str, Any]
 
 
 def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
-    """Show each port at which the network is not as its file says: what a controller sees of ports, cables and hosts.
+    """Show where the network is not as its file says: what a controller sees of ports, cables and hosts, and agents say.
 
     Ends with 1 where it differs or a switch shows nothing, and with 2 where no controller leads, or it leads no switch.
     """
@@ -35,14 +35,25 @@ def check(url: UrlOption = None, as_json: JsonFlag = False) -> None:
         print_json({"switches": of, **found, "switch_forms": forms})
     else:
         out = console()
-        for text in found["mismatches"]:
+        for text in (*found["mismatches"], *agents_in_words(found)):
             out.print(shown(text))
         for text in (*found.get("remarks", ()), *forms_in_words(forms), *limits_of_forms(forms)):
             out.print(shown(f"remark: {text}"))
         for text in summary(found, of):
             out.print(shown(text))
-    if found["mismatches"] or found["unseen"] or found.get("unread_queues"):
+    if differs(found):
         sys.exit(1)
+
+
+def differs(found: Json) -> bool:
+    """Say whether a network is not as its file says, or not known to be. found: `network` of the controller's health."""
+    return any(found.get(part) for part in ("mismatches", "unseen", "unread_queues", "not_applied"))
+
+
+def agents_in_words(found: Json) -> list[str]:
+    """Return why agents have not applied what they are assigned. found: `network` of the controller's health."""
+    not_applied = found.get("not_applied", {})  # A controller of version 0.1.0 does not keep it.
+    return [f"agent {name} has not applied what it is assigned: {reason}" for name, reason in not_applied.items()]
 
 
 def summary(found: Json, switches: int) -> list[str]:
@@ -57,7 +68,7 @@ def summary(found: Json, switches: int) -> list[str]:
         lines.append(f"dead, and not used where there is another path: {', '.join('-'.join(e) for e in found['dead_cables'])}")
     if found["cut_off"]:
         lines.append(f"no path leads to {', '.join(found['cut_off'])}")
-    if not found["mismatches"] and not found["unseen"] and not found.get("unread_queues"):
+    if not differs(found):
         but = " but for the remarks" if found.get("remarks") else ""
         lines.append(f"what {several(switches, 'switch', 'switches')} and their hosts show is as the network's file says{but}")
     return lines

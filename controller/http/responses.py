@@ -155,7 +155,8 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
     """Return whether the journal takes events, and whether everything that the fabric names is connected and up to date.
 
     network: in what it differs from its file, and remarks, which are no differences; unseen: switches that show no ports;
-    unread_queues: those whose queues the controller makes, and has not read back, or not seen in use.
+    unread_queues: those whose queues the controller makes, and has not read back, or not seen in use. not_applied: by agent,
+    why what it is assigned is not as it should be there, of those that are connected.
     switch_forms: of those that are connected.
     """
     installation, journal = runtime.installation, runtime.batches
@@ -174,6 +175,7 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
             "cut_off": list(runtime.condition.cut_off),
             "unseen": sorted(installation.switches.keys() - runtime.condition.seen.switches),
             "unread_queues": sorted(runtime.condition.seen.unread),
+            "not_applied": dict(sorted(runtime.not_applied.items())),
         },
         "switch_forms": {
             name: {"form": one.form, "reason": one.reason, "limits": list(one.limits), "able": one.able}

@@ -19,6 +19,7 @@ from beamer.studies.journal.store import Journal
 from beamer.studies.model import Profile, Worker
 from beamer.testing.fabrics import two_spines
 from controller.http.api import create_app
+from controller.http.responses import health_response
 from controller.openflow.reports import NetworkSeen
 from controller.settings import ControllerSettings
 from tests.support.commands import run_here
@@ -39,7 +40,7 @@ def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None
         await runtime.start()
         async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(runtime)), base_url="http://beamer") as client:
             health = (await client.get("/v1/health")).json()
-            none = {"unseen": sorted(ALL), "unread_queues": []}
+            none = {"unseen": sorted(ALL), "unread_queues": [], "not_applied": {}}
             nothing = {"mismatches": [], "remarks": [], "dead_cables": [], "cut_off": [], **none}
             assert (health["installed_everywhere"], health["network"]) == (True, nothing)
             switches.see(WRONG)
@@ -83,8 +84,14 @@ def test_an_agent_that_says_that_it_cannot_apply_what_it_had_is_not_installed(tm
         answer("h2", "data: tbf 8001:")
         assert not runtime.installation.everywhere
         assert runtime.installation.agents["h2"] == 0
+        assert health_response(runtime)["network"]["not_applied"] == {"h2": "data: tbf 8001:"}
         answer("h2")
         assert runtime.installation.everywhere
+        assert health_response(runtime)["network"]["not_applied"] == {}
+        for ending in (runtime.agent_lost, runtime.agent_joined):
+            answer("h2", "data: tbf 8001:")
+            ending("h2")
+            assert runtime.not_applied == {}, "of an agent that is gone, or has just come, nothing is known"
         await runtime.stop()
 
     asyncio.run(play())
@@ -126,6 +133,13 @@ def test_fabric_check_and_status_name_what_differs(controller: Served) -> None:
     status = asked(controller, "status")
     assert status.returncode == 1
     assert TEXT in status.stdout
+    see(controller, NetworkSeen(switches=ALL))
+    why = "eth2 is a member of bond0, a bond (802.3ad) of eth1, eth2: name bond0 in the network's file"
+    controller.ask(lambda runtime: runtime.not_applied.update(h1=why))
+    done = asked(controller, "fabric", "check")
+    assert (done.returncode, done.stdout) == (1, f"agent h1 has not applied what it is assigned: {why}\n")
+    assert why in asked(controller, "status").stdout
+    controller.ask(lambda runtime: runtime.not_applied.clear())
     see(controller, NetworkSeen((), frozenset({("l1", "s1"), ("l1", "s2")}), ALL - {"s2"}))
     done = asked(controller, "fabric", "check")
     assert done.returncode == 1
