@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from beamer.errors import PlatformError
-from beamer.network.interface_fitness import bond_of, misnaming, unfitness
+from beamer.network.interface_fitness import InterfaceFault, bond_of, misnaming, unfitness
 from beamer.network.protocol import Interface, Port
 from beamer.units import ETHERNET_HEADER
 from hostagent.interfaces import interfaces
@@ -58,10 +58,10 @@ class InterfaceMisfits:
         machine = self._machine() if names else ()
         named = {one.name: one for one in machine}
         found = {name: self._why_not(name, named.get(name), machine) for name in names}
-        self._of_composition = {name: why for name, why in found.items() if why is not None}
+        self._of_composition = {name: str(why) for name, why in found.items() if why is not None}
         self.members = frozenset(name for name in names if bond_of(name, machine) is not None)
 
-    def _why_not(self, name: str, interface: Interface | None, machine: tuple[Interface, ...]) -> str | None:
+    def _why_not(self, name: str, interface: Interface | None, machine: tuple[Interface, ...]) -> InterfaceFault | None:
         if (meant := misnaming(name, machine, self._addresses)) is not None or interface is None:
             return meant
         return unfitness(interface, machine)

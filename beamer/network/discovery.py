@@ -27,7 +27,7 @@ from beamer.network.addresses import (
 )
 from beamer.network.fabric import MAX_PLANES, Fabric, Host, Link, Switch
 from beamer.network.fabric_checks import check_deployable
-from beamer.network.interface_fitness import dependence, description, made_of, unfitness
+from beamer.network.interface_fitness import InterfaceFault, dependence, description, made_of, unfitness
 from beamer.network.observed_fabric import PortState
 from beamer.network.protocol import Interface
 from beamer.units import ETHERNET_MTU
@@ -238,7 +238,7 @@ class _Discovery:
             if below in made_of(one, self._seen.agents[agent]) and self._unfitness(agent, one) is not None
         ]
 
-    def _unfitness(self, agent: str, interface: Interface) -> str | None:
+    def _unfitness(self, agent: str, interface: Interface) -> InterfaceFault | None:
         return unfitness(interface, self._seen.agents[agent])
 
     def _by_one_cable(self, attached: Iterable[_Attached]) -> Iterator[_Attached]:
@@ -251,7 +251,8 @@ class _Discovery:
             ports = " and ".join(self._said(one.end) for one in places)
             why, depends = self._unfitness(agent, interface), dependence(interface, self._seen.agents[agent])
             if why is None and depends is not None and len(places) > 1:
-                why = f"{description(interface)}: a host has one port: see that one member carries packets all the time"
+                found = f"{description(interface)}: a host has one port"
+                why = InterfaceFault(found, "see that the same member carries packets all the time")
             if why is not None:
                 self.left_out.append(f"{agent}, which answers at {ports}, is not used: {why}")
                 continue

@@ -4,6 +4,7 @@ A host has one port of a switch. Rules match that port, and queues of switch por
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from beamer.network.protocol import Interface
 
@@ -11,7 +12,18 @@ BOND, BRIDGE, VLAN = "bond", "bridge", "vlan"
 """Kinds of interfaces, as the kernel names them."""
 ACTIVE_BACKUP = "active-backup"
 """The mode of a bond in which one member at most carries packets."""
-UNTAGGED = "give the address to the interface below it, and have the switch's port take its packets untagged"
+_UNTAGGED = "give the address to the interface below it, and have the switch's port take its packets untagged"
+
+
+@dataclass(frozen=True)
+class InterfaceFault:
+    """Why an interface is not a host's in a network, and what to do instead."""
+
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.found}: {self.remedy}"
 
 
 def description(interface: Interface) -> str:
@@ -29,8 +41,8 @@ def description(interface: Interface) -> str:
     return interface.name
 
 
-def unfitness(interface: Interface, machine: Iterable[Interface]) -> str | None:
-    """Return why no host can be in a network by an interface, and what to do instead; None where one can.
+def unfitness(interface: Interface, machine: Iterable[Interface]) -> InterfaceFault | None:
+    """Return why no host can be in a network by an interface, None where one can.
 
     machine: the interfaces among which are those that it is made of.
     """
@@ -38,9 +50,9 @@ def unfitness(interface: Interface, machine: Iterable[Interface]) -> str | None:
         above = "" if one.name == interface.name else f"{description(interface)}: "
         if one.kind == VLAN:
             why = "the rules of switches do not look at tags, and the queues of their ports give tagged packets no class"
-            return f"{above}{description(one)}: {why}: {UNTAGGED}"
-        if one.kind == BOND and (trouble := _why_not_one_cable(one)):
-            return f"{above}{description(one)}: {trouble}"
+            return InterfaceFault(f"{above}{description(one)}: {why}", _UNTAGGED)
+        if one.kind == BOND and (fault := _fault_of_bond(one)) is not None:
+            return InterfaceFault(f"{above}{description(one)}: {fault.found}", fault.remedy)
     return None
 
 
@@ -56,21 +68,22 @@ def dependence(interface: Interface, machine: Iterable[Interface]) -> str | None
     return None
 
 
-def misnaming(name: str, machine: Iterable[Interface], addresses: Iterable[str]) -> str | None:
+def misnaming(name: str, machine: Iterable[Interface], addresses: Iterable[str]) -> InterfaceFault | None:
     """Return which interface is meant where one is named that another is made of, None where it is the right one.
 
     addresses: of hosts. A member of a bond has no packets of its own; what a VLAN interface is on may have some.
     """
     known = tuple(machine)
     if (bond := bond_of(name, known)) is not None:
-        return f"{name} is a member of {description(bond)}: name {bond.name} in the network's file"
+        return InterfaceFault(f"{name} is a member of {description(bond)}", f"name {bond.name} in the network's file")
     hosts = frozenset(addresses)
     own = next((one for one in known if one.name == name), None)
     if own is None or not hosts.isdisjoint(own.addresses):
         return None
     for one in known:
         if one.kind == VLAN and one.parent == name and (its := sorted(hosts & set(one.addresses))):
-            return f"{name} has no address of the network, and {description(one)} has {', '.join(its)}: {UNTAGGED}"
+            found = f"{name} has no address of the network, and {description(one)}, has {', '.join(its)}"
+            return InterfaceFault(found, _UNTAGGED)
     return None
 
 
@@ -94,13 +107,13 @@ def made_of(interface: Interface, machine: Iterable[Interface]) -> Iterator[Inte
             left.append(parent)
 
 
-def _why_not_one_cable(bond: Interface) -> str | None:
+def _fault_of_bond(bond: Interface) -> InterfaceFault | None:
     """Return why a bond's packets need not all pass by one cable, None where they do."""
     if len(bond.members) == 1:
         return None
     if bond.mode != ACTIVE_BACKUP:
-        what = "each member may carry packets, and a host has one port: packets by the others would have no class"
-        return f"{what}: set its mode to {ACTIVE_BACKUP}, or give the address to one of its members"
+        found = "each member may carry packets, and a host has one port: packets by the others would have no class"
+        return InterfaceFault(found, f"set its mode to {ACTIVE_BACKUP}, or give the address to one of its members")
     if not any(member.carries for member in bond.members):
-        return "no member carries packets: see that one has a link"
+        return InterfaceFault("no member carries packets", "see that one has a link")
     return None

@@ -30,6 +30,7 @@ from beamer.errors import InputError
 from beamer.inspect.options import JsonFlag, UrlOption
 from beamer.studies.model import check_identifier
 from hostagent.command import DEFAULT_ATTACH, DEFAULT_STATE
+from hostagent.doctor.composition import CompositionFacts, judge_composition, read_composition
 from hostagent.doctor.interfaces import (
     InterfaceFacts,
     interfaces_with,
@@ -83,6 +84,7 @@ class HostFacts:
     own: Namespaces
     kernel: KernelFacts
     interfaces: tuple[InterfaceFacts, ...] | Unseen
+    composition: CompositionFacts | Unseen
     path: PathMtu | Unseen
     contact: Contact
     joining: Joining | Unseen
@@ -146,6 +148,7 @@ def gather(
         own_namespaces(),
         read_kernel(agent),
         found,
+        names if isinstance(names, Unseen) else observe(lambda: read_composition(names, _addresses(hosts))),
         found if isinstance(found, Unseen) else _measured(found, peer, hosts),
         contact,
         _joined(identity, contact),
@@ -169,6 +172,7 @@ CHECKS: Mapping[str, Check[HostFacts]] = {
     "queues": lambda facts: judge_queues(facts.kernel),
     "nftables": lambda facts: judge_nftables(facts.kernel),
     "capabilities": lambda facts: judge_capabilities(facts.kernel),
+    "composition": lambda facts: judge_composition(facts.composition),
     "root qdisc": lambda facts: judge_roots(seen(facts.interfaces)),
     "offloads": lambda facts: judge_host_offloads(seen(facts.interfaces)),
     "queue length": lambda facts: judge_lengths(seen(facts.interfaces)),
@@ -194,6 +198,10 @@ def _http(urls: str) -> str:
 def _hosts(contact: Contact) -> Mapping[str, str] | Unseen:
     answer = ask_leader(contact, f"/v1/studies/{ANY_STUDY}/hosts")
     return answer if isinstance(answer, Unseen) else known_hosts(answer)
+
+
+def _addresses(hosts: Mapping[str, str] | Unseen) -> tuple[str, ...]:
+    return () if isinstance(hosts, Unseen) else tuple(hosts.values())
 
 
 def _recorded(state_dir: Path, name: str | None) -> tuple[str, ...]:

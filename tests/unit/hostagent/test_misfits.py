@@ -52,7 +52,7 @@ CASES: dict[str, tuple[str, tuple[Interface, ...], str]] = {
     "what a VLAN interface with a host's address is on": (
         "eth1",
         (vlan("eth1", "192.0.2.1", HOST), *CARDS),
-        f"eth1 has no address of the network, and tagged, {TAG} has 10.0.0.1: give the address to the interface below it",
+        f"eth1 has no address of the network, and tagged, {TAG}, has 10.0.0.1: give the address to the interface below it",
     ),
     "what a VLAN interface with another address is on": ("eth1", (vlan("eth1", "192.0.2.1"), interface("eth1")), ""),
     "what a VLAN interface is on, with a host's address of its own": (

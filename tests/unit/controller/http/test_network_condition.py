@@ -48,7 +48,7 @@ def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None
             assert not health["installed_everywhere"]
             assert not (await client.get("/v1/plan")).json()["installed_everywhere"]
             found = {"mismatches": [TEXT], "remarks": [ODD], "dead_cables": [["l1", "s1"]], "cut_off": [], "unseen": []}
-            assert health["network"] == {**found, "unread_queues": []}
+            assert health["network"] == {**found, "unread_queues": [], "not_applied": {}}
             metrics = (await client.get("/metrics")).text
             assert 'beamer_network_mismatches{kind="wrong cable"} 1.0' in metrics
             assert 'beamer_network_mismatches{kind="no link"} 0.0' in metrics

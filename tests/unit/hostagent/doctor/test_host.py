@@ -11,6 +11,7 @@ from beamer.doctor.contact import Contact
 from beamer.doctor.findings import CheckVerdict, Unseen
 from controller.identity.authority import Authority, Subject
 from hostagent.doctor import host
+from hostagent.doctor.composition import CompositionFacts
 from hostagent.doctor.host import HostFacts, gather, judge_identity, read_identity
 from hostagent.doctor.interfaces import InterfaceFacts
 from hostagent.doctor.kernel import KernelFacts
@@ -38,6 +39,9 @@ class Gathered:
         self._set(host, "_hosts", lambda contact: self.hosts)
         self._set(host, "interfaces_with", lambda addresses: ("ens1",) if "10.0.0.1" in addresses else ())
         self._set(host, "read_interfaces", lambda names: tuple(InterfaceFacts(name, mtu=1500) for name in names))
+        self._set(
+            host, "read_composition", lambda names, addresses: CompositionFacts(tuple(names), (), (), frozenset(addresses))
+        )
         self._set(host, "measure", lambda peer, name, sends: PathMtu(peer, name, sends, sends))
 
     def __call__(self, *interfaces: str, name: str | None = None, peer: str | None = None) -> HostFacts:
