@@ -1,6 +1,7 @@
 """Whether an interface can be the one by which a host is in a network: bonds and VLAN interfaces mostly cannot.
 
-A host has one port of a switch. Rules match that port, and queues of switch ports go by the codepoints of untagged packets.
+A host has one port of a switch. Rules match that port, and queues of switch ports go by the codepoints of untagged packets:
+`tests/netns/test_tagged_packets.py` shows it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,10 @@ BOND, BRIDGE, VLAN = "bond", "bridge", "vlan"
 """Kinds of interfaces, as the kernel names them."""
 ACTIVE_BACKUP = "active-backup"
 """The mode of a bond in which one member at most carries packets."""
+_TAGGED = (
+    "switches forward its packets with their tag, which hosts outside the VLAN drop, and the queues that agents make at switch"
+    " ports give them no class"
+)
 _UNTAGGED = "give the address to the interface below it, and have the switch's port take its packets untagged"
 
 
@@ -49,8 +54,7 @@ def unfitness(interface: Interface, machine: Iterable[Interface]) -> InterfaceFa
     for one in made_of(interface, machine):
         above = "" if one.name == interface.name else f"{description(interface)}: "
         if one.kind == VLAN:
-            why = "the rules of switches do not look at tags, and the queues of their ports give tagged packets no class"
-            return InterfaceFault(f"{above}{description(one)}: {why}", _UNTAGGED)
+            return InterfaceFault(f"{above}{description(one)}: {_TAGGED}", _UNTAGGED)
         if one.kind == BOND and (fault := _fault_of_bond(one)) is not None:
             return InterfaceFault(f"{above}{description(one)}: {fault.found}", fault.remedy)
     return None

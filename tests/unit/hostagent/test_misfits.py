@@ -43,11 +43,11 @@ CASES: dict[str, tuple[str, tuple[Interface, ...], str]] = {
         (IN_TURN, *CARDS),
         "eth2 is a member of bond0, a bond (active-backup) of eth1, eth2: name bond0 in the network's file",
     ),
-    "a VLAN interface": ("tagged", (vlan("eth1", HOST), *CARDS), f"tagged, {TAG}: the rules of switches do not look at tags"),
+    "a VLAN interface": ("tagged", (vlan("eth1", HOST), *CARDS), f"tagged, {TAG}: switches forward its packets with their tag"),
     "a VLAN interface on a bond": (
         "tagged",
         (vlan("bond0", HOST), IN_TURN, *CARDS),
-        "tagged, a VLAN interface (802.1Q, id 10) on bond0: the rules",
+        "tagged, a VLAN interface (802.1Q, id 10) on bond0: switches forward",
     ),
     "what a VLAN interface with a host's address is on": (
         "eth1",

@@ -366,7 +366,7 @@ def test_a_vlan_interface_is_no_hosts_and_neither_is_what_it_is_on(own_mac: bool
     (text,) = found.left_out
     where = f"h1, which answers at {said(end_of('h1'))}, is not used"
     assert text.startswith(
-        f"{where}: eth1.10, a VLAN interface (802.1Q, id 10) on eth1: the rules of switches do not look at tags"
+        f"{where}: eth1.10, a VLAN interface (802.1Q, id 10) on eth1: switches forward its packets with their tag"
     )
     assert text.endswith("give the address to the interface below it, and have the switch's port take its packets untagged")
 
