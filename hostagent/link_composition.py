@@ -7,7 +7,7 @@ not been tried on a kernel with bonds and VLANs.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from beamer.network.interface_fitness import ACTIVE_BACKUP, BOND, BRIDGE, VLAN
+from beamer.network.interface_fitness import ACTIVE_BACKUP, BOND, BRIDGE, TEAM, VLAN
 from beamer.network.protocol import MAX_MEMBERS, InterfaceMember
 
 _MODES = ("balance-rr", ACTIVE_BACKUP, "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb")
@@ -28,7 +28,7 @@ def composition(link: Any, by_index: Mapping[int, Any]) -> dict[str, Any]:
         active = _attribute(data, "IFLA_BOND_ACTIVE_SLAVE")
         members = _members(link["index"], by_index, mode == ACTIVE_BACKUP, active)
         return {"kind": kind, "mode": mode, "members": tuple(members)[:MAX_MEMBERS]}
-    if kind == BRIDGE:
+    if kind in (BRIDGE, TEAM):
         return {"kind": kind, "members": tuple(_members(link["index"], by_index, False, None))[:MAX_MEMBERS]}
     if kind == VLAN:
         tag, protocol = _attribute(data, "IFLA_VLAN_ID"), _attribute(data, "IFLA_VLAN_PROTOCOL")

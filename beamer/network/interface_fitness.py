@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from beamer.network.protocol import Interface
 
-BOND, BRIDGE, VLAN = "bond", "bridge", "vlan"
+BOND, TEAM, BRIDGE, VLAN = "bond", "team", "bridge", "vlan"
 """Kinds of interfaces, as the kernel names them."""
 ACTIVE_BACKUP = "active-backup"
 """The mode of a bond in which one member at most carries packets."""
+_BONDS = (BOND, TEAM)  # A team's mode is in the memory of its daemon, teamd(8), and not in the kernel's list.
 _TAGGED = (
     "switches forward its packets with their tag, which hosts outside the VLAN drop, and the queues that agents make at switch"
     " ports give them no class"
@@ -34,8 +35,8 @@ class InterfaceFault:
 def description(interface: Interface) -> str:
     """Return an interface's name, and what it is made of."""
     members = ", ".join(one.name for one in interface.members) or "no interface"
-    if interface.kind == BOND:
-        return f"{interface.name}, a bond ({interface.mode or 'of unknown mode'}) of {members}"
+    if interface.kind in _BONDS:
+        return f"{interface.name}, a {interface.kind} ({interface.mode or 'of unknown mode'}) of {members}"
     if interface.kind == BRIDGE:
         return f"{interface.name}, a bridge of {members}"
     if interface.kind == VLAN:
@@ -55,7 +56,7 @@ def unfitness(interface: Interface, machine: Iterable[Interface]) -> InterfaceFa
         above = "" if one.name == interface.name else f"{description(interface)}: "
         if one.kind == VLAN:
             return InterfaceFault(f"{above}{description(one)}: {_TAGGED}", _UNTAGGED)
-        if one.kind == BOND and (fault := _fault_of_bond(one)) is not None:
+        if one.kind in _BONDS and (fault := _fault_of_bond(one)) is not None:
             return InterfaceFault(f"{above}{description(one)}: {fault.found}", fault.remedy)
     return None
 
@@ -65,7 +66,7 @@ def dependence(interface: Interface, machine: Iterable[Interface]) -> str | None
     for one in made_of(interface, machine):
         carrying = [member.name for member in one.members if member.carries]
         waiting = [member.name for member in one.members if not member.carries]
-        if one.kind == BOND and len(carrying) == 1 and waiting:
+        if one.kind in _BONDS and len(carrying) == 1 and waiting:
             where = f"where {' or '.join(waiting)} takes over"
             cut_off = f"{where}, the host is cut off until the network's file names that port"
             return f"{description(one)}: the port of {carrying[0]} is used; {cut_off}"
@@ -92,8 +93,8 @@ def misnaming(name: str, machine: Iterable[Interface], addresses: Iterable[str])
 
 
 def bond_of(name: str, machine: Iterable[Interface]) -> Interface | None:
-    """Return the bond that an interface is a member of."""
-    return next((one for one in machine if one.kind == BOND and any(member.name == name for member in one.members)), None)
+    """Return the bond or the team that an interface is a member of."""
+    return next((one for one in machine if one.kind in _BONDS and any(member.name == name for member in one.members)), None)
 
 
 def made_of(interface: Interface, machine: Iterable[Interface]) -> Iterator[Interface]:

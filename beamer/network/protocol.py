@@ -186,7 +186,7 @@ class AssignmentLimits(Message):
 
 
 class InterfaceMember(Message):
-    """An interface that belongs to a bond or a bridge.
+    """An interface that belongs to a bond, a team or a bridge.
 
     mac: as it is now, in a bond mostly the bond's. permanent_mac: of the card, None where the kernel does not say. carries:
     whether a bond uses it now; always so in a bridge.
@@ -202,8 +202,9 @@ class Interface(Message):
     """An interface of an agent's machine, without loopback.
 
     mac: in lower case. addresses: IPv4 and IPv6, without those that hold on its link alone, or for a while. mtu: in bytes,
-    without the Ethernet header. kind: as `ip -details link` names it (`bond`, `vlan`, `bridge`), empty for a card. mode: of a
-    bond. members: of a bond or a bridge. parent: what a VLAN interface tags the packets of, None where that is in another
+    without the Ethernet header. kind: as `ip -details link` names it (`bond`, `vlan`, `bridge`), empty for a card.
+
+    mode: of a bond. members: of a bond, a team or a bridge. parent: what a VLAN interface tags the packets of, None where that is in another
     network namespace. vlan_id, vlan_protocol: of the tag, the latter `802.1Q` or `802.1ad`.
     """
 

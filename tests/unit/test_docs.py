@@ -19,6 +19,7 @@ MAX_WORDS = {
     "docs/concepts.md": 1500,
     "docs/operate.md": 2500,
     "docs/network.md": 800,
+    "docs/bonds.md": 400,
     "docs/doctor.md": 500,
     "docs/fabric-sources.md": 500,
     "docs/network-policies.md": 2000,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import PlatformError
-from beamer.network.protocol import MAX_ADDRESSES, MAX_INTERFACES, Hello, Interface
+from beamer.network.protocol import MAX_ADDRESSES, MAX_INTERFACES, MAX_MEMBERS, Hello, Interface, InterfaceMember
 from controller.limits import Limits
 from hostagent import interfaces
 from hostagent.limits import ASSIGNMENT_LIMITS
@@ -21,11 +21,15 @@ def interface(number: int, addresses: int) -> Interface:
 
 def test_a_hello_with_all_that_it_names_is_taken_by_a_controller() -> None:
     found = [interface(number, MAX_ADDRESSES) for number in range(MAX_INTERFACES)]
+    member = InterfaceMember(name="interface000000", mac=found[0].mac, permanent_mac=found[0].mac)
+    made = {"kind": "k" * 32, "mode": "m" * 32, "vlan_protocol": "p" * 32, "parent": "interface000000", "vlan_id": 4095}
+    found = [one.model_copy(update={**made, "members": (member,) * MAX_MEMBERS}) for one in found]
     named = interfaces.sendable(found)
     hello = Hello(agent="a" * 100, generation=1, limits=ASSIGNMENT_LIMITS, interfaces=named)
     assert [one.name for one in named] == [one.name for one in found]
     assert len(hello.model_dump_json()) < Limits().message_bytes
     assert [len(one.addresses) for one in named[:2]] == [MAX_ADDRESSES] * 2
+    assert [len(one.members) for one in named[:2]] == [MAX_MEMBERS] * 2
 
 
 def test_interfaces_with_addresses_are_named_first() -> None:

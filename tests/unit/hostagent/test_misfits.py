@@ -38,6 +38,11 @@ CASES: dict[str, tuple[str, tuple[Interface, ...], str]] = {
         (bond("802.3ad", True, True), *CARDS),
         "bond0, a bond (802.3ad) of eth1, eth2: each member may carry packets",
     ),
+    "a team": (
+        "bond0",
+        (bond("", True, True).model_copy(update={"kind": "team"}), *CARDS),
+        "bond0, a team (of unknown mode) of eth1, eth2: each member may carry packets",
+    ),
     "a member of a bond": (
         "eth2",
         (IN_TURN, *CARDS),
