@@ -25,11 +25,9 @@ def composition(link: Any, by_index: Mapping[int, Any]) -> dict[str, Any]:
     if kind == BOND:
         number = _attribute(data, "IFLA_BOND_MODE")
         mode = "" if number is None else _MODES[number] if number < len(_MODES) else f"mode {number}"
-        active = _attribute(data, "IFLA_BOND_ACTIVE_SLAVE")
-        members = _members(link["index"], by_index, mode == ACTIVE_BACKUP, active)
-        return {"kind": kind, "mode": mode, "members": tuple(members)[:MAX_MEMBERS]}
+        return {"kind": kind, "mode": mode, "members": tuple(_members(link["index"], by_index))[:MAX_MEMBERS]}
     if kind in (BRIDGE, TEAM):
-        return {"kind": kind, "members": tuple(_members(link["index"], by_index, False, None))[:MAX_MEMBERS]}
+        return {"kind": kind, "members": tuple(_members(link["index"], by_index))[:MAX_MEMBERS]}
     if kind == VLAN:
         tag, protocol = _attribute(data, "IFLA_VLAN_ID"), _attribute(data, "IFLA_VLAN_PROTOCOL")
         said = "" if protocol is None else _PROTOCOLS.get(protocol, f"{protocol:#06x}")
@@ -37,9 +35,9 @@ def composition(link: Any, by_index: Mapping[int, Any]) -> dict[str, Any]:
     return {"kind": kind}
 
 
-def _members(of: int, by_index: Mapping[int, Any], one_is_active: bool, active: int | None) -> Iterator[InterfaceMember]:
-    """Yield the links whose master is a link, by its number. active: the one that a bond uses, None where there is none."""
-    for index, link in by_index.items():
+def _members(of: int, by_index: Mapping[int, Any]) -> Iterator[InterfaceMember]:
+    """Yield the links whose master is a link, by its number."""
+    for link in by_index.values():
         mac = link.get_attr("IFLA_ADDRESS")
         if link.get_attr("IFLA_MASTER") != of or mac is None or len(mac) != _MAC_CHARACTERS:
             continue
@@ -51,7 +49,7 @@ def _members(of: int, by_index: Mapping[int, Any], one_is_active: bool, active: 
             name=link.get_attr("IFLA_IFNAME"),
             mac=mac.lower(),
             permanent_mac=(permanent or link.get_attr("IFLA_PERM_ADDRESS") or "").lower() or None,
-            carries=index == active if one_is_active else state in (None, _CARRYING),
+            carries=state in (None, _CARRYING),
         )
 
 

@@ -119,6 +119,6 @@ def _fault_of_bond(bond: Interface) -> InterfaceFault | None:
     if bond.mode != ACTIVE_BACKUP:
         found = "each member may carry packets, and a host has one port: packets by the others would have no class"
         return InterfaceFault(found, f"set its mode to {ACTIVE_BACKUP}, or give the address to one of its members")
-    if not any(member.carries for member in bond.members):
-        return InterfaceFault("no member carries packets", "see that one has a link")
+    if (carrying := sum(member.carries for member in bond.members)) != 1:
+        return InterfaceFault(f"one member has to carry packets, and {carrying} do", "see that one has a link and is active")
     return None

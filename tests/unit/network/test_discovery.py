@@ -351,7 +351,7 @@ def test_a_bond_of_one_member_is_a_hosts_whatever_its_mode_and_one_that_carries_
     assert (set(found.fabric.host), found.left_out) == (set(FABRIC.host), ())
     idle = discovered(bond("active-backup", member("eth1", False), member("eth2", False)), "n")
     assert set(idle.fabric.host) == set(FABRIC.host) - {"h1"}
-    assert idle.left_out[0].endswith("no member carries packets: see that one has a link")
+    assert idle.left_out[0].endswith("one member has to carry packets, and 0 do: see that one has a link and is active")
 
 
 TAGGED: dict[str, Any] = {"name": "eth1.10", "kind": "vlan", "vlan_id": 10, "vlan_protocol": "802.1Q", "parent": "eth1"}
