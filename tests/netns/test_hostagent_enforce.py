@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from beamer.errors import PlatformError
-from beamer.network.protocol import Assignment, PortCounters
+from beamer.network.protocol import Assignment, Interface, InterfaceMember, PortCounters
+from hostagent import misfits
 from hostagent.desired import desired_state
 from hostagent.enforce import WHOLE_TREE_EVERY, Enforcer
 from hostagent.expiry.state import StateDirectory
@@ -202,5 +203,37 @@ def test_the_largest_rate_and_frame_that_are_taken_read_back(spaces: tuple[Names
     def use(enforcer: Enforcer) -> None:
         assert enforcer.apply(fastest) > 0
         assert enforcer.apply(fastest) == 0
+
+    with_enforcer(spaces[0], tmp_path, use)
+
+
+def test_a_member_of_a_bond_loses_its_queues_and_gets_them_back(
+    spaces: tuple[Namespace, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel of the tests has no bonds, so that only what it says of them is made up."""
+    mac = "02:00:00:00:00:01"
+    card = Interface(name="data", mac=mac, mtu=1500)
+    bond = Interface(name="bond0", mac=mac, mtu=1500, kind="bond", members=(InterfaceMember(name="data", mac=mac),))
+    wanted = desired_state(Assignment.model_validate({"generation": 2, "ports": [{**PORTS[0], "classify": "mark"}]}))
+
+    def roots() -> str:
+        return spaces[0].run("tc", "qdisc", "show", "dev", "data")
+
+    def use(enforcer: Enforcer) -> None:
+        monkeypatch.setattr(misfits, "interfaces", lambda: (card,))
+        enforcer.apply(wanted)
+        assert "htb" in roots()
+        enforcer.counters()
+        monkeypatch.setattr(misfits, "interfaces", lambda: (bond, card))
+        spaces[0].run("ip", "link", "set", "data", "alias", "changed")
+        enforcer.counters()
+        for _ in range(2):
+            with pytest.raises(PlatformError, match="data is a member of bond0, a bond"):
+                enforcer.apply(wanted)
+            assert "htb" not in roots()
+            assert enforcer.counters()
+        monkeypatch.setattr(misfits, "interfaces", lambda: (card,))
+        enforcer.apply(wanted)
+        assert "htb" in roots()
 
     with_enforcer(spaces[0], tmp_path, use)
