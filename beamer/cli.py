@@ -93,7 +93,7 @@ COMMANDS = {
     "fabric check": Command(
         "beamer.inspect.fabric_command:check",
         "inspect",
-        "Show each port at which the network is not as its file says: what a controller sees of ports, cables and hosts.",
+        "Show where the network is not as its file says: what a controller sees of ports, cables and hosts, and agents say.",
     ),
     "fabric switch-config": Command(
         "beamer.inspect.switch_config_command:switch_config_command",
