@@ -2,8 +2,8 @@
 
     switches    those that connect; the name of each is its bridge's
     cables      by the probes that arrive at another switch
-    hosts       the agents one of whose addresses answers at a port; IPv6 addresses are those of the interface that answers.
-                Not those whose packets are tagged, or pass by several ports
+    hosts       the agents one of whose addresses answers at a port: IPv4, or of interfaces that have none, IPv6; further IPv6
+                addresses are those of the interface that answers. Not those whose packets are tagged, or pass by several ports
     queues      the agent that has a switch's ports among its interfaces makes them
 
 Pure: whoever asks switches and agents (`controller.discovery`) fills a `SeenNetwork`. What is seen and does not fit into a
@@ -71,7 +71,7 @@ class DiscoveredNetwork:
 class _Attached:
     """A host at a port of a switch: the agent of its machine, and the interface that answers there.
 
-    further: addresses of the interface beside the first one, IPv4 that answers there and IPv6.
+    further: addresses of the interface beside `ip`, IPv4 that answers there and IPv6.
     """
 
     agent: str
@@ -110,7 +110,7 @@ class _Discovery:
         trunks = list(self._trunks())
         attached = self._connected(self._first_of_each(self._by_one_cable(self._attached())), trunks)
         if not attached:
-            expected = "an agent on each host, one of whose IPv4 addresses answers at a switch's port"
+            expected = "an agent on each host, one of whose addresses answers at a switch's port"
             raise InputError("hosts", 0, expected if self._seen.agents else f"{expected}; no agent has connected")
         owners = Counter(address for one in attached for address in (one.ip, *one.further))
         hosts = {one.agent: self._host(one, owners) for one in attached}
@@ -206,9 +206,9 @@ class _Discovery:
                     self.left_out.append(f"agents {', '.join(agents)} have one Ethernet address, {mac}: one of them is used")
                 if fitting:
                     agent, interface = fitting[0]
-                    own = [ip for ip in interface.addresses if ip in ips]
-                    further = (*own[1:], *_lasting_ipv6(interface))
-                    yield _Attached(agent, interface, own[0], end, further[:MAX_HOST_ADDRESSES])
+                    own = [ip for ip in asked_for(interface) if ip in ips]
+                    further = [*own[1:], *(ip for ip in _lasting_ipv6(interface) if ip not in own)]
+                    yield _Attached(agent, interface, own[0], end, tuple(further[:MAX_HOST_ADDRESSES]))
                 elif known:
                     agent, interface = known[0]
                     text = f"agent {agent}: {interface.name} answers at {self._said(end)} for others' addresses alone"
@@ -228,10 +228,10 @@ class _Discovery:
         which no host can be in a network come last, and are found where only what is below them answers, too: an ARP request
         without a tag is answered by what a VLAN interface is on.
         """
-        direct = [(agent, one) for agent, one in known if ips & set(one.addresses)]
+        direct = [(agent, one) for agent, one in known if ips & set(asked_for(one))]
         if direct:
             return sorted(direct, key=lambda found: self._unfitness(*found) is not None)
-        above = ((agent, one, below) for agent, below in known for one in self._seen.agents[agent] if ips & set(one.addresses))
+        above = ((agent, one, below) for agent, below in known for one in self._seen.agents[agent] if ips & set(asked_for(one)))
         return [
             (agent, one)
             for agent, one, below in above
@@ -317,6 +317,11 @@ class _Discovery:
 
     def _said(self, end: End) -> str:
         return f"{self._names[end[0]]} port {end[1]}"
+
+
+def asked_for(interface: Interface) -> tuple[str, ...]:
+    """Return the addresses by which an interface is looked for: those of IPv4, and of IPv6 where it has none of these."""
+    return tuple(ip for ip in interface.addresses if not is_ipv6(ip)) or tuple(_lasting_ipv6(interface))
 
 
 def _lasting_ipv6(interface: Interface) -> Iterator[str]:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from ipaddress import IPv4Address
 from typing import Annotated, Any
 
 import numpy as np
@@ -28,6 +27,7 @@ MAX_PLANES = 256  # The shadow address of a path has one byte for its plane.
 PATH_MACS = "02:be:"
 """How the Ethernet addresses begin that stand for a host on a plane."""
 
+_ADDRESS = "an address such as '10.77.1.1' or, as RFC 5952 writes it, 'fd00::1'; no prefix, no zone"
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")  # Addresses are in lower case, as switches report them.
 
 # At this rate the largest synchronisation takes 8 ms; at faster ones it would take less than times are exact to.
@@ -45,9 +45,9 @@ Rate = Annotated[_Whole, Field(ge=1, le=MAX_RATE_BPS)]
 class Host:
     """A machine that runs workers.
 
-    ip, mac: of its data interface. agent: the name of the host agent that owns that interface, or None where there is none: its
-    connections are then known from their other ends, and its edge switch alone holds it to a plan. addresses: further ones of
-    the same interface, IPv4 or IPv6, as RFC 5952 writes them.
+    ip, mac: of its data interface; IPv6 as RFC 5952 writes it. agent: the name of the host agent that owns that interface, or
+    None where there is none: its connections are then known from their other ends, and its edge switch alone holds it to a
+    plan. addresses: further ones of the same interface, of either family.
     """
 
     name: str
@@ -125,8 +125,8 @@ class Fabric:
         _distinct("switches", "name", (s.name for s in self.switches))
         _distinct("switches", "dpid", (s.dpid for s in self.switches))
         for i, host in enumerate(self.hosts):
-            if not _is_ipv4(host.ip):
-                raise InputError(f"fabric.hosts[{i}].ip", host.ip, "an IPv4 address such as '10.77.0.1'; IPv6 is in addresses")
+            if not is_canonical(host.ip):
+                raise InputError(f"fabric.hosts[{i}].ip", host.ip, _ADDRESS)
             if not _MAC.fullmatch(host.mac):
                 raise InputError(f"fabric.hosts[{i}].mac", host.mac, "a MAC address such as '02:00:00:00:00:0a', in lower case")
         self._check_further_addresses()
@@ -146,8 +146,7 @@ class Fabric:
                 raise InputError(f"fabric.hosts[{i}].addresses", len(host.addresses), f"at most {MAX_HOST_ADDRESSES}")
             for k, address in enumerate(host.addresses):
                 if not is_canonical(address):
-                    expected = "an address such as '10.77.1.1' or, as RFC 5952 writes it, 'fd00::1'; no prefix, no zone"
-                    raise InputError(f"fabric.hosts[{i}].addresses[{k}]", address, expected)
+                    raise InputError(f"fabric.hosts[{i}].addresses[{k}]", address, _ADDRESS)
                 if address in taken:
                     raise InputError(f"fabric.hosts[{i}].addresses[{k}]", address, "one that is not taken")
                 taken.add(address)
@@ -184,6 +183,11 @@ class Fabric:
     def has_ipv6(self) -> bool:
         """Whether a host has an IPv6 address."""
         return any(map(is_ipv6, self.position_at))
+
+    @cached_property
+    def asks_ipv6(self) -> bool:
+        """Whether a host is known by an IPv6 address first, so that it is asked for by that."""
+        return any(is_ipv6(host.ip) for host in self.hosts)
 
     @cached_property
     def switch(self) -> dict[str, Switch]:
@@ -307,11 +311,3 @@ def _distinct(part: str, key: str, values: Iterable[object]) -> None:
         if value in seen:
             raise InputError(f"fabric.{part}[{i}].{key}", value, "one that is not taken")
         seen.add(value)
-
-
-def _is_ipv4(text: str) -> bool:
-    try:
-        IPv4Address(text)
-    except ValueError:
-        return False
-    return True

@@ -6,7 +6,7 @@ from collections import defaultdict
 import networkx as nx
 
 from beamer.errors import InputError
-from beamer.network.addresses import is_of_one_interface, is_of_one_link
+from beamer.network.addresses import is_ipv6, is_of_one_interface, is_of_one_link
 from beamer.network.fabric import PATH_MACS, Fabric
 
 _INTERFACE = re.compile(r"(?!\.{1,2}\Z)[^\s/:]{1,15}")  # What Linux takes; a colon begins the name of an address.
@@ -29,7 +29,7 @@ def _check_addresses(fabric: Fabric) -> None:
             raise InputError(f"fabric.hosts[{i}].mac", host.mac, "a unicast MAC address, not zero")
         if host.mac.startswith(PATH_MACS):
             raise InputError(f"fabric.hosts[{i}].mac", host.mac, f"an address outside {PATH_MACS}…, where each names a path")
-        if not is_of_one_interface(host.ip):
+        if not is_of_one_interface(host.ip) or (is_ipv6(host.ip) and is_of_one_link(host.ip)):
             raise InputError(f"fabric.hosts[{i}].ip", host.ip, _OF_ONE)
         for k, address in enumerate(host.addresses):
             if not is_of_one_interface(address) or is_of_one_link(address):

@@ -60,8 +60,8 @@ class WrittenHost(FileEntry):
 
     name: str
     """As trials name it."""
-    ip: str
-    """Of its data interface, IPv4."""
+    ip: Annotated[str, BeforeValidator(canonical)]
+    """Of its data interface, IPv4, or IPv6 where it has no other; by it the controller asks for the host."""
     mac: Annotated[str, BeforeValidator(_mac)]
     """Of its data interface, with colons or hyphens."""
     agent: str | None = None

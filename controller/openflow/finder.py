@@ -23,6 +23,7 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 
 from beamer.errors import first_of
 from beamer.log_limit import VariedLogLimit
+from beamer.network.addresses import is_ipv6
 from beamer.network.discovery import End, SeenSwitch
 from beamer.network.observed_fabric import PortState
 from controller.address import serve_switches
@@ -48,10 +49,11 @@ log = structlog.get_logger("beamer-discovery")
 
 @dataclass
 class _Switch:
-    """A switch that is connected."""
+    """A switch that is connected. asks_ipv6: whether it hands the answers of hosts that are asked over IPv6 over, too."""
 
     channel: Channel
     bridge: str = ""
+    asks_ipv6: bool = False
     ports: dict[int, PortState] = field(default_factory=dict)
 
 
@@ -101,7 +103,7 @@ class SwitchFinder:
 
     async def stop(self) -> None:
         """Take the rules off the switches, stop listening and drop every connection."""
-        await asyncio.gather(*(self._forget(one.channel) for one in self._switches.values()))
+        await asyncio.gather(*map(_forget, self._switches.values()))
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -113,6 +115,9 @@ class SwitchFinder:
     async def probe(self, addresses: Iterable[str]) -> None:
         """Send a round of probes. addresses: that hosts may have."""
         self._taken.clear()
+        wanted = frozenset(addresses)
+        if any(map(is_ipv6, wanted)):
+            self._have_ipv6_answers()
         up = [(dpid, number) for dpid, one in self._switches.items() for number, state in one.ports.items() if state.up]
         begin = self._next if self._next < len(up) else 0
         self._next = begin + PROBES
@@ -121,7 +126,7 @@ class SwitchFinder:
             for end in some:
                 if frame := self._frames.get(end):
                     self._send(end, frame)
-        asking = frozenset(up) - self.leads_to.keys() - set(self.leads_to.values()), frozenset(addresses)
+        asking = frozenset(up) - self.leads_to.keys() - set(self.leads_to.values()), wanted
         if asking != self._asking:
             self._asking, self._asked, self.sweeps = asking, iter(()), 0
         found = list(islice(self._asked, PROBES))
@@ -135,6 +140,14 @@ class SwitchFinder:
         if len(found) < PROBES:
             self.sweeps += 1
             self._asked = iter(())
+
+    def _have_ipv6_answers(self) -> None:
+        """Have switches hand over what hosts answer over IPv6. Only then: a switch may know nothing of IPv6."""
+        for one in self._switches.values():
+            if one.bridge and not one.asks_ipv6:
+                one.asks_ipv6 = True
+                with suppress(ChannelError):  # It is gone: its connection sees to that.
+                    one.channel.send(*(wire.addition(one.channel.datapath, rule) for rule in probe_rules(ipv6=True)))
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -250,9 +263,11 @@ class SwitchFinder:
         if self._endings.take(what, dpid):
             log.warning(what, dpid=f"{dpid:016x}", **named)
 
-    async def _forget(self, channel: Channel) -> None:
-        """Take the rules off a switch."""
-        with suppress(ChannelError, RefusedError, TimeoutError):
-            async with asyncio.timeout(REMOVED_S):
-                channel.send(*(wire.removal(channel.datapath, rule) for rule in probe_rules()))
-                await channel.request(wire.barrier(channel.datapath))
+
+async def _forget(one: _Switch) -> None:
+    """Take the rules off a switch."""
+    with suppress(ChannelError, RefusedError, TimeoutError):
+        async with asyncio.timeout(REMOVED_S):
+            datapath = one.channel.datapath
+            one.channel.send(*(wire.removal(datapath, rule) for rule in probe_rules(ipv6=one.asks_ipv6)))
+            await one.channel.request(wire.barrier(datapath))

@@ -20,6 +20,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Protocol
 
+from beamer.network.addresses import is_ipv6
 from beamer.network.codepoints import LOCAL, Codepoints
 from beamer.network.fabric import Fabric
 from controller.openflow.capabilities import RuleKind, SwitchCapabilities, kinds_of
@@ -289,11 +290,11 @@ def candidates(fabric: Fabric, switch: str, codepoints: Codepoints, rules: RuleC
 def sample_rules(fabric: Fabric, switch: str, codepoints: Codepoints) -> Iterator[Rule]:
     """Yield rules of each kind that a switch may be given: those that admit packets, and those about a host of each sort."""
     yield from entry_rules(fabric, switch, codepoints)
-    of_sort: dict[tuple[bool, bool, bool], int] = {}
+    of_sort: dict[tuple[bool, bool, frozenset[int]], int] = {}
     for position, host in enumerate(fabric.hosts):
-        sort = fabric.edge_of[host.name] == switch, bool(host.addresses), any(":" in one for one in host.addresses)
-        of_sort.setdefault(sort, position)
-    for (is_here, _, has_ipv6), position in of_sort.items():
+        has = frozenset(IPV6 if is_ipv6(address) else IPV4 for address in host.every_address)
+        of_sort.setdefault((fabric.edge_of[host.name] == switch, bool(host.addresses), has), position)
+    for (is_here, _, has), position in of_sort.items():
         yield from routes(fabric, switch, position, fabric.next_hops)
         if not is_here:
             continue
@@ -301,7 +302,7 @@ def sample_rules(fabric: Fabric, switch: str, codepoints: Codepoints) -> Iterato
         pair = HostPair(1, position, other)
         job = JobRules("", 1, 0, 0, frozenset())
         for family, src, dst in ((IPV4, "10.0.0.1", "10.0.0.2"), (IPV6, "2001:db8::1", "2001:db8::2")):
-            if family == IPV4 or has_ipv6:
+            if family in has:
                 yield connection_rule(fabric, (src, 1, dst, 1), pair)[1]
                 yield from pair_rules(fabric, pair, job, None, codepoints, family)
 

@@ -60,7 +60,7 @@ ARP_REPLY = 2
 LLDP = 0x88CC
 TCP = 6
 ICMPV6 = 58
-NEIGHBOUR_SOLICITATION = 135
+NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT = 135, 136
 CONTROLLER = 0xFFFFFFFD  # the port that stands for it
 PROBE_MAC = f"{PATH_MACS}00:01:00:00"
 """The controller's own Ethernet address, which stands for no host on a plane."""
@@ -314,7 +314,7 @@ def entry_rules(fabric: Fabric, switch: str, codepoints: Codepoints) -> Iterable
             for family, (klass, dscp) in product(families, enumerate(codepoints.classes)):
                 marked = match(in_port=link.port, eth_type=family, ip_dscp=dscp)
                 yield _rule(Band.TRUNK_CLASS, marked, (SetQueue(klass + 1),), Table.ROUTE, klass=klass)
-    yield from probe_rules()
+    yield from probe_rules(ipv6=fabric.asks_ipv6)
     yield ACCESS_RULE
     yield _rule(Band.EXPIRED, match(), goto=Table.CLEAR)
     yield _rule(Band.KEEP, match(), goto=Table.ROUTE)
@@ -322,13 +322,16 @@ def entry_rules(fabric: Fabric, switch: str, codepoints: Codepoints) -> Iterable
         yield _rule(Band.STRIP, match(eth_type=family, ip_dscp=dscp), (SetField("ip_dscp", 0),), Table.ROUTE)
 
 
-def probe_rules() -> Iterator[Rule]:
-    """Yield how LLDP and hosts' answers reach the controller.
+def probe_rules(*, ipv6: bool = False) -> Iterator[Rule]:
+    """Yield how LLDP and hosts' answers reach the controller. ipv6: also the answers of hosts that are asked over IPv6.
 
     By any port: what comes by one that the file does not name says where the cable really leads.
     """
     yield _rule(Band.PROBE, match(eth_type=LLDP, eth_src=PROBE_MAC), (Output(CONTROLLER),))
     yield _rule(Band.PROBE, match(eth_type=ARP, eth_dst=PROBE_MAC, arp_op=ARP_REPLY), (Output(CONTROLLER),))
+    if ipv6:
+        answer = match(eth_type=IPV6, eth_dst=PROBE_MAC, ip_proto=ICMPV6, icmpv6_type=NEIGHBOUR_ADVERTISEMENT)
+        yield _rule(Band.PROBE, answer, (Output(CONTROLLER),))
 
 
 def routes(fabric: Fabric, switch: str, position: int, hops: NextHops) -> Iterable[Rule]:
@@ -350,7 +353,7 @@ def routes(fabric: Fabric, switch: str, position: int, hops: NextHops) -> Iterab
         else:
             yield _rule(Band.ADDRESS, match(eth_type=IPV4, ipv4_dst=address), (output,))
             yield _rule(Band.ARP, match(eth_type=ARP, arp_tpa=address), (output,))
-    if any(map(is_ipv6, host.addresses)):
+    if any(map(is_ipv6, host.every_address)):
         yield _rule(Band.ADDRESS, match(eth_type=IPV6, eth_dst=host.mac), (output,))
 
 

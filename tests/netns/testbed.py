@@ -7,15 +7,17 @@ network for management beside the fabric.
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from beamer.network.addresses import is_ipv6
 from tests.support.namespaces import add_namespace, namespace_prefix, remove_abandoned_namespaces
 
 HOSTS, SWITCHES = ("h1", "h2", "h3", "h4"), ("l1", "l2", "s1")
 CONTROLLER, CONTROLLER_IP = "ctl", "10.78.9.1"
+ADDRESSES: Mapping[str, tuple[str, ...]] = {host: (f"10.50.0.{number}/24",) for number, host in enumerate(HOSTS, 1)}
 CABLES = (
     ("h1", "ens1", "l1", "swp1"),
     ("h2", "ens1", "l1", "swp2"),
@@ -71,8 +73,11 @@ class Testbed:
 
 
 @contextmanager
-def cabled_testbed(directory: Path) -> Iterator[Testbed]:
-    """Bring the machines up, cabled, each switch with a bridge of its name and ports, and everything down at the end."""
+def cabled_testbed(directory: Path, addresses: Mapping[str, tuple[str, ...]] = ADDRESSES) -> Iterator[Testbed]:
+    """Bring the machines up, cabled, each switch with a bridge of its name and ports, and everything down at the end.
+
+    addresses: of each host's interface, with their prefixes.
+    """
     remove_abandoned_namespaces()
     with ExitStack() as stack:
         bed = Testbed(namespace_prefix(), directory, stack)
@@ -80,13 +85,13 @@ def cabled_testbed(directory: Path) -> Iterator[Testbed]:
             add_namespace(bed.prefix + machine)
             stack.callback(_remove, bed.prefix + machine)
             bed.run(machine, "ip", "link", "set", "lo", "up")
-        _connect(bed)
+        _connect(bed, addresses)
         for switch in SWITCHES:
             _start_open_vswitch(bed, switch)
         yield bed
 
 
-def _connect(bed: Testbed) -> None:
+def _connect(bed: Testbed, addresses: Mapping[str, tuple[str, ...]]) -> None:
     bed.run(CONTROLLER, "ip", "link", "add", "mgmt", "type", "bridge")
     bed.run(CONTROLLER, "ip", "address", "add", f"{CONTROLLER_IP}/24", "dev", "mgmt")
     bed.run(CONTROLLER, "ip", "link", "set", "mgmt", "up")
@@ -101,8 +106,9 @@ def _connect(bed: Testbed) -> None:
         for machine, interface in ((a, here), (b, there)):
             bed.run(machine, "ethtool", "-K", interface, "tx", "off")
             bed.run(machine, "ip", "link", "set", interface, "up")
-    for number, host in enumerate(HOSTS, 1):
-        bed.run(host, "ip", "address", "add", f"10.50.0.{number}/24", "dev", "ens1")
+    for host, address in ((host, one) for host, of_host in addresses.items() for one in of_host):
+        # Duplicate address detection would keep an address of IPv6 from being used for a second.
+        bed.run(host, "ip", "address", "add", address, "dev", "ens1", *(("nodad",) if is_ipv6(address) else ()))
 
 
 def _start_open_vswitch(bed: Testbed, switch: str) -> None:

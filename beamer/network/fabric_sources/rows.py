@@ -24,7 +24,7 @@ _KEYS = {HOST: ("name", "ip", "mac", *_OPTIONAL), SWITCH: ("name", "dpid", "agen
 _NEEDED = {
     "name": "a name",
     "kind": f"'{HOST}' or '{SWITCH}'",
-    "ip": "the IPv4 address of the host's data interface",
+    "ip": "the address of the host's data interface",
     "mac": "the MAC address of the host's data interface",
     "dpid": "the datapath id of the switch, such as '0x10'",
     "node": "the name of the node at this end",

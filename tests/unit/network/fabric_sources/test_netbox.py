@@ -239,7 +239,7 @@ def test_a_speed_at_one_end_is_the_rate_and_one_at_none_is_asked_for() -> None:
             "ip-addresses",
             (0, "address"),
             "10.77.0/16",
-            r"interfaces id 1000 \(h1 h1-eth0\): address: got '10.77.0', expected an IPv4",
+            r"interfaces id 1000 \(h1 h1-eth0\): address: got '10.77.0', expected an address",
         ),
         (
             "ip-addresses",
