@@ -106,8 +106,7 @@ class Enforcer:
         assignment = wanted.assignment
         self._marking = frozenset(port.interface for port in assignment.ports if port.classify == "mark")
         self._codepoints, self._ipv6 = assignment.codepoints, wanted.ipv6
-        if wanted.ipv6:
-            self._hold_rule.cover_ipv6()
+        self._hold_rule.cover(ipv6=wanted.ipv6)
         self._misfits.assign(assignment.ports, assignment.addresses)
         trees = {name: tree for name, tree in wanted.trees.items() if name not in self._misfits.members}
         with self._state.changing():

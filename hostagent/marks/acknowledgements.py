@@ -10,11 +10,12 @@ import json
 import logging
 import re
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 from beamer.errors import PlatformError
 from beamer.network.codepoints import LOCAL, Codepoints
-from hostagent.marks.nftables import FAMILIES, Family, max_without_data, nft, removal, tables, without_data
+from hostagent.marks.nftables import FAMILIES, Family, max_without_data, nft, removable_tables, removal, without_data
 from hostagent.queues.tree import class_id
 from hostagent.rate_limited_log import RateLimitedLog
 
@@ -27,13 +28,20 @@ class Acknowledgements:
 
     def __init__(self) -> None:
         self._limited_log = RateLimitedLog()
+        self._without_ipv6: set[str] = set()  # The interfaces that have no rules for IPv6, as far as this object knows.
 
     def reconcile(self, interface: str, codepoints: Codepoints = LOCAL, *, ipv6: bool = False) -> int:
         """Have acknowledgements leave `interface` in class 0, read that back, and return how many tables were changed for it.
 
-        ipv6: also those over IPv6. Where that is not possible they keep their job's class, which is logged.
+        ipv6: also those over IPv6, whose rules are else removed. Where that is not possible they keep their job's class, which
+        is logged. Raises `PlatformError` for rules that cannot be removed.
         """
         changes = 0
+        if ipv6:
+            self._without_ipv6.discard(interface)
+        elif interface not in self._without_ipv6:
+            changes += self._remove(interface, FAMILIES[1:])
+            self._without_ipv6.add(interface)
         for family in FAMILIES if ipv6 else FAMILIES[:1]:
             try:
                 if _is_whole(interface, codepoints, family):
@@ -48,15 +56,21 @@ class Acknowledgements:
         return changes
 
     def remove(self, interface: str) -> None:
-        """Remove an interface's rules, if there are any. Raises `PlatformError`."""
+        """Remove an interface's rules, if there are any. Raises `PlatformError`.
+
+        Where nftables does not say what there is, that is logged.
+        """
+        self._remove(interface, FAMILIES)
+
+    def _remove(self, interface: str, families: Iterable[Family]) -> int:
+        """Remove an interface's tables of some families, and return how many there were. Raises `PlatformError`."""
         if not _NAME.fullmatch(interface):  # An interface with another name never had any rules.
-            return
-        try:
-            found = tables()
-        except PlatformError:  # There are no rules without nftables.
-            return
-        if present := [table for family in FAMILIES if (table := _table(interface, family)) in found]:
+            return 0
+        found = removable_tables(self._limited_log)
+        present = [table for family in families if (table := _table(interface, family)) in found]
+        if present:
             nft("-f", "-", script="".join(map(removal, present)))
+        return len(present)
 
 
 def _chains(interface: str, codepoints: Codepoints, family: Family) -> dict[str, tuple[str, ...]]:

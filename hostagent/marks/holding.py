@@ -14,7 +14,7 @@ import logging
 import socket
 
 from beamer.errors import PlatformError
-from hostagent.marks.nftables import FAMILIES, Family, nft, removal, tables, without_data
+from hostagent.marks.nftables import FAMILIES, Family, nft, removable_tables, removal, without_data
 from hostagent.rate_limited_log import RateLimitedLog
 
 LASTS_S = 6.0
@@ -56,9 +56,9 @@ class HoldRule:
         self._is_refusing = False
         self._script = _script("ip")
 
-    def cover_ipv6(self) -> None:
-        """Have packets of IPv6 refused, too, from the next `ensure` on."""
-        script = "".join(map(_script, FAMILIES))
+    def cover(self, *, ipv6: bool) -> None:
+        """Have packets of IPv4 refused, and of IPv6 or not, from the next `ensure` on."""
+        script = "".join(map(_script, FAMILIES if ipv6 else FAMILIES[:1]))
         if self._script != script:
             self._script, self._tried_s = script, None
 
@@ -80,12 +80,12 @@ class HoldRule:
         return self._is_refusing
 
     def remove(self) -> None:
-        """Remove the rule if no interface here has an agent's rules any more. Raises `PlatformError`."""
+        """Remove the rule if no interface here has an agent's rules any more. Raises `PlatformError`.
+
+        Where nftables does not say what there is, that is logged.
+        """
         self._tried_s = None
-        try:
-            found = tables()
-        except PlatformError:  # There is no rule without nftables.
-            return
+        found = removable_tables(self._limited_log)
         present = [table for table in map(_table, FAMILIES) if table in found]
         if present and not any(name.startswith(("table ip beamer-", "table ip6 beamer-")) for name in found):
             nft("-f", "-", script="".join(map(removal, present)))

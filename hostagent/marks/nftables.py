@@ -1,10 +1,13 @@
 """Commands to nftables (nft(8)) in this network namespace, and what its rules match."""
 
+import logging
+import shutil
 import subprocess
 from typing import Literal
 
 from beamer.errors import PlatformError
 from hostagent.capabilities import SEE_DOCS
+from hostagent.rate_limited_log import RateLimitedLog
 
 _PATIENCE_S = 2.0
 _COUNTED = {"ip": 20, "ip6": 0}  # Bytes of the header that each family's field `length` counts, too.
@@ -49,3 +52,17 @@ def removal(table: str) -> str:
 def tables() -> frozenset[str]:
     """Return the tables of this network namespace, each as `table FAMILY NAME`. Raises `PlatformError` without nftables."""
     return frozenset(nft("list", "tables").splitlines())
+
+
+def removable_tables(limited_log: RateLimitedLog) -> frozenset[str]:
+    """Return the tables as `tables` does, for their removal; none where nobody can have made any, as there is no nft.
+
+    Where nft is there and lists none, that is logged, and none are returned: rules may be left.
+    """
+    if shutil.which("nft") is None:
+        return frozenset()
+    try:
+        return tables()
+    except PlatformError as error:
+        limited_log.add("rules of nftables may be left, as they are not listed", error, logging.WARNING)
+        return frozenset()

@@ -195,6 +195,23 @@ def test_without_nftables_nothing_is_held_and_a_warning_says_so(
     assert "packets sent twice" in record.message
 
 
+def test_that_rules_may_be_left_is_said_where_nft_lists_none_and_not_without_nft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with caplog.at_level(logging.WARNING):
+        HoldRule().remove()
+        Acknowledgements().remove("data")
+        assert not caplog.records
+        nft = tmp_path / "nft"
+        nft.write_text("#!/bin/sh\necho 'Error: cache initialization failed' >&2\nexit 1\n")
+        nft.chmod(0o755)
+        HoldRule().remove()
+        Acknowledgements().remove("data")
+    assert ["cache initialization failed" in one.message for one in caplog.records] == [True, True]
+    assert all("rules of nftables may be left" in one.message for one in caplog.records)
+
+
 def test_the_rule_goes_with_the_queues(tmp_path: Path) -> None:
     with cabled_namespaces("h1", "h2") as spaces, ExitStack() as stack:
         bench = Bench(spaces, tmp_path, stack)

@@ -185,6 +185,9 @@ def test_an_agent_marks_sockets_of_either_family(bench: Bench) -> None:
     bench.marked(3)
     eventually(lambda: {mark for ends, mark in bench.marks().items() if ends[3] == 5006} == {mark_of(2)})
     assert "table ip6 beamer_hold" in bench.here.run("nft", "list", "tables")
+    bench.controller.applied(bench.assign(3, local_worker(worker, "s/t/j", 2)))
+    assert "table ip6 beamer-data" not in bench.here.run("nft", "list", "tables"), "without IPv6 its rules go"
+    assert "table ip beamer-data" in bench.here.run("nft", "list", "tables")
     agent.terminate()
     agent.wait()
     bench.remove()
@@ -219,7 +222,7 @@ def test_what_is_held_waits_over_ipv6_too(bench: Bench) -> None:
         ours = stack.enter_context(bench.here.call(lambda: socket.create_connection(("fd00::2", 6000), 10)))
         theirs = stack.enter_context(server.accept()[0])
         assert bench.here.call(lambda: rule.ensure(0.0, MAX_DRAINING_S)), "for IPv4 alone"
-        rule.cover_ipv6()
+        rule.cover(ipv6=True)
         assert bench.here.call(lambda: rule.ensure(0.0, MAX_DRAINING_S)), "at once"
         hold(ours)
         theirs.sendall(b"x")

@@ -21,29 +21,31 @@ FABRIC = replace(
     switches=tuple(replace(switch, agent=switch.name) for switch in lab_module.FABRIC.switches),
     links=tuple(replace(link, rate_bps=10**10) for link in lab_module.FABRIC.links),
 )
+IPV6 = {host.name: f"fd00::{number}" for number, host in enumerate(FABRIC.hosts, 1)}
 NAMED_S = 5.0
 PATIENCE_S = 30.0  # for what must come; where a time is asserted, it is measured by the packets themselves
 
-# Sends a numbered packet each 5 ms to its first argument until a line comes on stdin; prints how many.
+# Sends a numbered packet each 5 ms to each of its arguments until a line comes on stdin; prints how many.
 SENDER = """
 import select, socket, sys, time
-out, number = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), 0
+out, number = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM), 0
 print("ready", flush=True)
 while not select.select([sys.stdin], [], [], 0.005)[0]:
-    out.sendto(number.to_bytes(4, "big"), (sys.argv[1], 7000))
+    for address in sys.argv[1:]: out.sendto(number.to_bytes(4, "big"), (address, 7000))
     number += 1
 print(number, flush=True)
 """
-# Prints the numbers that came, each with its time, once a line comes on stdin and half a second has passed.
+# Prints by sender the numbers that came, each with its time, once a line comes on stdin and half a second has passed.
 RECEIVER = """
 import json, select, socket, sys, time
-inside, seen, until = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), [], float("inf")
+inside, seen, until = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM), {}, float("inf")
 inside.bind(("", 7000))
 print("ready", flush=True)
 while time.monotonic() < until:
     for ready in select.select([inside, sys.stdin] if until == float("inf") else [inside], [], [], 0.1)[0]:
         if ready is inside:
-            seen.append((int.from_bytes(inside.recv(4), "big"), time.monotonic()))
+            data, (sender, *_) = inside.recvfrom(4)
+            seen.setdefault(sender, []).append((int.from_bytes(data, "big"), time.monotonic()))
         else:
             until = time.monotonic() + 0.5
 print(json.dumps(seen), flush=True)
@@ -165,14 +167,16 @@ def test_each_thing_that_a_file_has_wrong_is_named_and_nothing_where_it_is_right
     lab.drive(scenario)
 
 
-def test_packets_take_another_path_and_none_is_lost_on_the_way_back(lab: Lab) -> None:
+def test_packets_of_either_family_take_another_path_and_none_is_lost_on_the_way_back(lab: Lab) -> None:
     left = FABRIC.hosts[0]
+    fabric = with_hosts(lambda host: replace(host, addresses=(IPV6[host.name],)))
+    give_ipv6(lab)
     (cable,) = {link.interface for link in FABRIC.links if (link.src, link.dst) == ("l1", "s1")}
 
     async def scenario() -> None:
-        async with Listener(fabric=FABRIC, watches=True) as of:
+        async with Listener(fabric=fabric, watches=True) as of:
             await of.install(1)
-            receiver, sender = lab.python("h1", RECEIVER), lab.python("h2", SENDER, left.ip)
+            receiver, sender = lab.python("h1", RECEIVER), lab.python("h2", SENDER, f"::ffff:{left.ip}", IPV6["h1"])
             with receiver, sender:
                 assert receiver.stdout and sender.stdout and receiver.stdin and sender.stdin  # noqa: PT018
                 for process in (receiver, sender):
@@ -195,11 +199,41 @@ def test_packets_take_another_path_and_none_is_lost_on_the_way_back(lab: Lab) ->
                 receiver.stdin.write("end\n")
                 receiver.stdin.flush()
                 came = json.loads(await asyncio.to_thread(receiver.stdout.readline))
-            gaps = [(after - before, later - earlier) for (before, earlier), (after, later) in pairwise(came)]
-            lost = [(number - 1, gap_s) for number, gap_s in gaps if number > 1]
-            assert len(lost) == 1, f"{lost} of {sent}: lost as the cable died, and at no other time"
-            assert lost[0][1] < NAMED_S
-            assert came[-1][0] == sent - 1
+            assert came.keys() == {"::ffff:10.77.0.2", IPV6["h2"]}
+            for of_family in came.values():
+                gaps = [(after - before, later - earlier) for (before, earlier), (after, later) in pairwise(of_family)]
+                lost = [(number - 1, gap_s) for number, gap_s in gaps if number > 1]
+                assert len(lost) == 1, f"{lost} of {sent}: lost as the cable died, and at no other time"
+                assert lost[0][1] < NAMED_S
+                assert of_family[-1][0] == sent - 1
+
+    lab.drive(scenario)
+
+
+def give_ipv6(lab: Lab) -> None:
+    for link in FABRIC.links:
+        if link.src in IPV6:
+            lab.run("ip", "address", "add", f"{IPV6[link.src]}/64", "dev", link.interface, "nodad", of=link.src)
+
+
+def test_a_host_that_has_ipv6_alone_is_asked_for_by_that(lab: Lab) -> None:
+    give_ipv6(lab)
+    for link in FABRIC.links:
+        if link.src in IPV6:
+            lab.run("ip", "-4", "address", "flush", "dev", link.interface, of=link.src)
+    alone = with_hosts(lambda host: replace(host, ip=IPV6[host.name]))
+    other = replace(alone, hosts=(alone.hosts[0], replace(alone.hosts[1], mac="02:00:00:00:07:07")))
+
+    async def scenario() -> None:
+        async with Listener(fabric=other, watches=True) as of:
+            await of.install(1)
+            found = await seen(of, lambda one: bool(one.mismatches))
+            text = "h2 (fd00::2) has the Ethernet address 02:00:00:00:00:02; the file says 02:00:00:00:07:07"
+            assert {m.text for m in found.mismatches} == {text}
+        async with Listener(fabric=alone, watches=True) as of:
+            await of.install(1)
+            await asyncio.sleep(NAMED_S)
+            assert of.seen()[-1] == NetworkSeen(switches=frozenset(NAMES))
 
     lab.drive(scenario)
 

@@ -96,6 +96,7 @@ class FakeAcknowledgements:
 class FakeHoldRule:
     """Is never installed."""
 
+    def cover(self, *, ipv6: bool) -> None: ...
     def remove(self) -> None: ...
 
 
