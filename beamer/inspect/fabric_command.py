@@ -56,6 +56,11 @@ def agents_in_words(found: Json) -> list[str]:
     return [f"agent {name} has not applied what it is assigned: {reason}" for name, reason in not_applied.items()]
 
 
+def queues_not_known(switches: list[str]) -> str:
+    """Return what is said of switches whose queues the controller makes, and has not read back or not seen in use."""
+    return f"the queues of {', '.join(switches)} are not known: not read back, or not seen in use"
+
+
 def summary(found: Json, switches: int) -> list[str]:
     """Return what the mismatches come to, a sentence each. found: `network` of the controller's health."""
     lines = []
@@ -63,7 +68,7 @@ def summary(found: Json, switches: int) -> list[str]:
         why = "not connected, see beamer status, or without a description of its ports, see the controller's log"
         lines.append(f"nothing is seen of {', '.join(found['unseen'])}: {why}")
     if unread := found.get("unread_queues"):
-        lines.append(f"the queues of {', '.join(unread)} have not been read back, or not been seen in use yet")
+        lines.append(queues_not_known(unread))
     if found["dead_cables"]:
         lines.append(f"dead, and not used where there is another path: {', '.join('-'.join(e) for e in found['dead_cables'])}")
     if found["cut_off"]:

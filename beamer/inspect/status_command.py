@@ -10,7 +10,7 @@ from rich.console import Console
 from beamer.errors import NoControllerError
 from beamer.inspect import summary
 from beamer.inspect.api import FOLLOWS, LEADS, ControllerApi, ControllerState
-from beamer.inspect.fabric_command import agents_in_words
+from beamer.inspect.fabric_command import agents_in_words, queues_not_known
 from beamer.inspect.options import JsonFlag, UrlOption
 from beamer.inspect.switch_forms import forms_in_words
 from beamer.inspect.text import FittedTable, ago, console, counts, facts, few, print_json, shown
@@ -98,7 +98,7 @@ def _problems(states: Sequence[ControllerState], health: Json, plan: Json | None
     yield from network.get("mismatches", ())
     yield from agents_in_words(network)
     if unread := network.get("unread_queues"):
-        yield f"the queues of {', '.join(unread)} have not been read back, or not been seen in use yet"
+        yield queues_not_known(unread)
     if network.get("cut_off"):
         yield f"no path leads to {', '.join(network['cut_off'])}"
     for name, one in health.get("switch_forms", {}).items():

@@ -73,6 +73,8 @@ class RuntimeCollector(Collector):
         for kind in KINDS:
             wrong.add_metric([kind], of_kind[kind])
         yield wrong
+        text = "Switches whose queues the controller makes, and has not read back or not seen in use"
+        yield GaugeMetricFamily("beamer_switches_queues_not_known", text, value=len(condition.seen.unread))
         cut_off = len(condition.cut_off)
         yield GaugeMetricFamily("beamer_hosts_cut_off", "Hosts that no path leads to from most others", value=cut_off)
 

@@ -5,6 +5,7 @@ Rules choose queues as the controller's probes do, by `set_queue`, so no traffic
 
 from dataclasses import dataclass
 
+UNANSWERED = 3  # After so many questions in a row without an answer nothing is known of a switch's queues any more.
 MISSED = 6  # So many probes that a queue has not counted show that it gets none.
 _UNKNOWN = 2**64 - 1  # What a switch that does not count says (OpenFlow 1.3.5, A.3.5).
 

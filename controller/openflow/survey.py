@@ -30,7 +30,7 @@ from controller.openflow import wire
 from controller.openflow.channel import Channel, ChannelError, RefusedError
 from controller.openflow.frames import PacketIn
 from controller.openflow.probes import cable_probes, host_answer, host_probe
-from controller.openflow.queue_use import QueueUse
+from controller.openflow.queue_use import UNANSWERED, QueueUse
 
 ROUND_S = 1.0  # Probes are sent so often, if not more of them than these would be due:
 PROBES_PER_S = 500
@@ -113,6 +113,7 @@ class Survey:
         self._rounds = 0
         self._taken: Counter[PortKey] = Counter()  # packets that each port has handed over since the last round
         self._unqueued: dict[str, frozenset[PortKey]] = {}  # by switch, as of `Observation`
+        self._unanswered: Counter[str] = Counter()  # questions for queues in a row, by switch
         self._foreign: dict[str, tuple[str, ...]] = {}  # by switch, as of `Observation`
         self._limit = LogLimit(1, 3600.0)
 
@@ -205,6 +206,7 @@ class Survey:
             return
         self._with_rules.discard(switch)
         self._unqueued.pop(switch, None)
+        del self._unanswered[switch]
         self._foreign.pop(switch, None)
         del self._all_ports[switch]
         for port in self._of_switch[switch]:
@@ -293,7 +295,10 @@ class Survey:
         return sent
 
     async def _read_queues(self, switch: str) -> None:
-        """Read which queues a switch has, where no agent makes them. Nothing is said of one that does not answer."""
+        """Read which queues a switch has, where no agent makes them.
+
+        Of one that does not answer nothing is said, and what was known of their use is forgotten after `UNANSWERED` questions.
+        """
         channel = self._channels.get(switch)
         if channel is None or self._fabric.switch[switch].agent is not None:
             return
@@ -303,9 +308,16 @@ class Survey:
                 read = await channel.request(wire.queues_request(channel.datapath))
         except (ChannelError, RefusedError, TimeoutError) as error:
             if self._limit.take((switch, "queues")):
-                log.warning("switch does not show its queues, so they are not checked", switch=switch, reason=str(error))
+                reason = str(error) or f"no answer within {BARRIER_S:g} s"
+                log.warning("switch does not show its queues, so they are not checked", switch=switch, reason=reason)
+            if self._channels.get(switch) is channel:
+                self._unanswered[switch] += 1
+                if self._unanswered[switch] == UNANSWERED:
+                    for port in self._of_switch[switch]:
+                        port.use = QueueUse()
             return
         if self._channels.get(switch) is channel:
+            del self._unanswered[switch]
             found = {(int(one.port_no), int(one.queue_id)): int(one.tx_packets) for one in read}
             needed = self._numbers if switch in self._fabric.with_databases else {QUEUE}
             numbers = {port.key: {(port.link.port, queue) for queue in needed} for port in self._of_switch[switch]}

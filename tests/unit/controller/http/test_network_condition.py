@@ -59,6 +59,7 @@ def test_what_does_not_fit_is_not_installed_and_is_named(tmp_path: Path) -> None
             switches.see(NetworkSeen(unread=frozenset({"l1"})))
             health = (await client.get("/v1/health")).json()
             assert (health["installed_everywhere"], health["network"]["unread_queues"]) == (False, ["l1"])
+            assert "beamer_switches_queues_not_known 1.0" in (await client.get("/metrics")).text
             switches.see(NetworkSeen(remarks=(ODD,)))
             assert (await client.get("/v1/health")).json()["installed_everywhere"]
         await runtime.stop()
@@ -151,7 +152,7 @@ def test_fabric_check_and_status_name_what_differs(controller: Served) -> None:
     ]
     assert "no path leads to" in asked(controller, "status").stdout
     see(controller, NetworkSeen(switches=ALL, unread=frozenset({"l1"})))
-    unread = "the queues of l1 have not been read back, or not been seen in use yet"
+    unread = "the queues of l1 are not known: not read back, or not seen in use"
     done = asked(controller, "fabric", "check")
     assert (done.returncode, done.stdout) == (1, f"{unread}\n")
     assert unread in asked(controller, "status").stdout

@@ -604,6 +604,35 @@ def test_whether_a_switch_uses_the_queues_that_the_controller_makes_is_seen_by_i
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("counts", [True, False])
+def test_the_use_of_queues_is_not_known_any_more_after_some_questions_without_an_answer(counts: bool) -> None:
+    async def scenario() -> None:
+        site = Site(Wires(WITH_DATABASE))
+        await site.join()
+        link = site.links["l1"]
+        link.queues, link.counts = tuple(range(9)), counts
+        for _ in range(3):
+            await site.rounds(queue_use.MISSED)
+            await site.survey._read_all_queues()
+        known = site.texts()
+        assert (site.survey.unused, bool(known)) == (frozenset(), not counts)
+        for answers in (*[False] * (queue_use.UNANSWERED - 1), True, *[False] * (queue_use.UNANSWERED - 1)):
+            link.shows_queues = answers
+            await site.survey._read_all_queues()
+            assert (site.survey.unused, site.texts()) == (frozenset(), known)
+        before = site.wires.changes
+        await site.survey._read_all_queues()
+        assert (site.survey.unused, site.texts()) == ({"l1"}, [])
+        assert site.wires.changes > before, "it is reported"
+        link.shows_queues = True
+        for _ in range(3):
+            await site.rounds(queue_use.MISSED)
+            await site.survey._read_all_queues()
+        assert (site.survey.unused, site.texts()) == (frozenset(), known)
+
+    asyncio.run(scenario())
+
+
 def test_of_queues_that_a_switch_does_not_show_nothing_is_said_but_once_that_it_does_not() -> None:
     async def scenario(site: Site) -> None:
         await site.join()
