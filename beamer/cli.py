@@ -95,6 +95,11 @@ COMMANDS = {
         "inspect",
         "Show where the network is not as its file says: what a controller sees of ports, cables and hosts, and agents say.",
     ),
+    "fabric remove-queues": Command(
+        "controller.commands.remove_queues:remove_queues",
+        "controller",
+        "Remove the queues that a controller has made in switches' databases, and no others.",
+    ),
     "fabric switch-config": Command(
         "beamer.inspect.switch_config_command:switch_config_command",
         "inspect",

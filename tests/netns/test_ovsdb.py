@@ -1,20 +1,21 @@
 """A controller that makes the queues of real switches by their databases, and finds out what the switches do with them."""
 
 import asyncio
+import json
 import re
 import sys
 from collections.abc import Callable
 
 import pytest
 
+import beamer.cli
 from beamer.network.observed_fabric import Mismatch
 from controller.openflow import survey
 from controller.openflow.reports import NetworkSeen
 from tests.netns.bench import eventually
 from tests.netns.lab import FABRIC, NAMES, Lab, Listener
 from tests.netns.queue_makers import with_databases
-from tests.support.checkout import ROOT
-from tests.support.pages import blocks
+from tests.support.commands import run_here
 
 pytestmark = pytest.mark.netns
 PATIENCE_S = 30
@@ -102,27 +103,43 @@ def test_a_database_that_goes_is_named_holds_no_rules_up_and_is_found_again(lab:
     lab.drive(scenario)
 
 
-def test_the_documented_lines_remove_beamers_queues_and_no_others(lab: Lab) -> None:
+def test_a_command_removes_beamers_queues_and_no_others(lab: Lab) -> None:
     fabric = with_databases(FABRIC, f"unix:{lab.directory}/db.sock")
+    (lab.directory / "fabric.json").write_text(json.dumps(fabric.to_dict()))
     theirs = "--id=@q create qos type=linux-htb queues:1=@a -- --id=@a create queue dscp=7"
     lab.run("sh", "-c", f"ovs-vsctl set port l2-eth2 qos=@q -- {theirs}")
+
+    def removed(*options: str) -> tuple[int, list[str]]:
+        done = run_here(beamer.cli.main, "fabric", "remove-queues", str(lab.directory / "fabric.json"), *options)
+        return done.returncode, sorted(done.stdout.splitlines())
 
     async def scenario() -> None:
         async with Listener(fabric=fabric, watches=True) as of:
             found = await seen(of, lambda one: one.unread != NAMES and len(one.mismatches) > 0)
             assert ("foreign queues", "l2", 2) in kinds(found)
             async with asyncio.timeout(PATIENCE_S):
-                while "l1-eth3" not in await asyncio.to_thread(lab.run, "sh", "-c", WITH_QUEUES):
+                while len((await asyncio.to_thread(lab.run, "sh", "-c", WITH_QUEUES)).split()) < PORTS:
+                    await asyncio.sleep(0.1)
+            code, lines = await asyncio.to_thread(removed, "--switch", "l1")
+            (said,) = (line for line in lines if line.startswith("l1: "))
+            assert (code, "they are made again: stop the controller" in said) == (1, True), said
+            async with asyncio.timeout(PATIENCE_S):
+                while len((await asyncio.to_thread(lab.run, "sh", "-c", WITH_QUEUES)).split()) < PORTS:
                     await asyncio.sleep(0.1)
 
     lab.drive(scenario)
-    page = (ROOT / "docs/switches/open-vswitch.md").read_text()
-    (removal,) = (block.code for block in blocks(page) if "destroy" in block.code)
-    lab.run("sh", "-ec", removal)
+    rows = {"l1": 3 * (1 + 9), "l2": 2 * (1 + 9), "s1": 2 * (1 + 9), "s2": 2 * (1 + 9)}
+    ports = {"l1": "l1-eth1, l1-eth2, l1-eth3", "l2": "l2-eth1, l2-eth3", **{s: f"{s}-eth1, {s}-eth2" for s in ("s1", "s2")}}
+    assert removed() == (
+        0,
+        [f"{name}: the queues of {ports[name]} are removed; {rows[name]} rows of Beamer's are removed" for name in ports],
+    )
+    assert removed() == (0, [f"{name}: has no queues of Beamer's" for name in ports])
     assert lab.run("sh", "-c", WITH_QUEUES).split() == ["l2-eth2"]
     assert len(lab.run("ovs-vsctl", "--bare", "--columns=_uuid", "list", "qos").split()) == 1
     assert len(lab.run("ovs-vsctl", "--bare", "--columns=_uuid", "list", "queue").split()) == 1
-    assert "htb" not in lab.run("tc", "qdisc", "show", "dev", "l1-eth1")
+    eventually(lambda: "htb" not in lab.run("tc", "qdisc", "show", "dev", "l1-eth1"))
 
 
+PORTS = sum(link.src in FABRIC.switch for link in FABRIC.links)
 WITH_QUEUES = "ovs-vsctl --bare --columns=name find port qos!=[]"
