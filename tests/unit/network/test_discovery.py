@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import InputError
-from beamer.network.discovery import SeenNetwork, SeenSwitch, discovered
+from beamer.network.discovery import SeenNetwork, SeenSwitch, asked_for, discovered
 from beamer.network.fabric import Fabric
 from beamer.network.observed_fabric import PortState
 from beamer.network.protocol import Interface, InterfaceMember
@@ -83,6 +83,26 @@ def test_a_network_is_found_as_it_is(fabric: Fabric) -> None:
     assert found.fabric.switch == switches
     assert (found.fabric.planes, found.fabric.mtu) == (fabric.planes, 9000)
     assert {found.fabric.path(a.name, b.name, 1) for a in fabric.hosts for b in fabric.hosts}
+
+
+def test_hosts_that_have_ipv6_alone_are_found_by_that_and_others_by_ipv4() -> None:
+    alone = {host.name: f"fd00:2::{i:x}" for i, host in enumerate(FABRIC.hosts[1:], 1)}
+    agents = dict(SEEN.agents)
+    for name, ip in alone.items():
+        management, data = agents[name]
+        agents[name] = management, data.model_copy(update={"addresses": (ip, "fd00:1::7", "fe80::1")})
+        assert asked_for(agents[name][1]) == (ip, "fd00:1::7")
+    assert asked_for(agents[FABRIC.hosts[0].name][1]) == (FABRIC.hosts[0].ip,)
+    answers = {end: {alone.get(at, FABRIC.host[at].ip): FABRIC.host[at].mac} for at, end in HOSTS.items()}
+    found = discovered(replace(SEEN, agents=agents, answers=answers), "n")
+    assert all("fd00:1::7, and so has another host" in text for text in found.left_out)
+    first = FABRIC.hosts[0]
+    assert {host.name: host.ip for host in found.fabric.hosts} == {first.name: first.ip, **alone}
+    shared = {host.name: host.addresses for host in found.fabric.hosts}
+    assert shared[FABRIC.hosts[1].name] == (), "fd00:1::7 is of several hosts"
+
+
+HOSTS = {host: end for host in FABRIC.host for end, found in SEEN.answers.items() if FABRIC.host[host].ip in found}
 
 
 def test_switches_whose_ports_no_agent_has_have_none() -> None:

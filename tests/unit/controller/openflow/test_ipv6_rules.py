@@ -21,6 +21,7 @@ from controller.openflow.rules import (
     ICMPV6,
     IPV4,
     IPV6,
+    NEIGHBOUR_ADVERTISEMENT,
     NEIGHBOUR_SOLICITATION,
     TCP,
     Band,
@@ -218,3 +219,14 @@ def message_head(message: object) -> tuple[int, int, int, int]:
 
 def test_solicitations_are_a_band_of_their_own_below_addresses() -> None:
     assert Band.ARP.priority < Band.NEIGHBOUR.priority < Band.ADDRESS.priority
+
+
+def test_a_host_without_ipv4_is_reached_by_ipv6_alone_and_its_answers_reach_the_controller() -> None:
+    alone = replace(PLAIN, hosts=(replace(PLAIN.hosts[0], ip="fd00::1"), *PLAIN.hosts[1:]))
+    answers = ("icmpv6_type", NEIGHBOUR_ADVERTISEMENT)
+    for name, rules in desired_rules(alone, []).items():
+        assert sum(answers in rule.match for rule in rules) == 1, name
+        assert sum(rule.band == Band.NEIGHBOUR.number for rule in rules) == 1
+        assert sum(rule.band == Band.ARP.number for rule in rules) == len(PLAIN.hosts) - 1
+        assert sum(rule.band == Band.ADDRESS.number for rule in rules) == len(PLAIN.hosts)
+        assert not any(answers in rule.match for rule in desired_rules(FABRIC, [])[name]), "it is asked over IPv4"
