@@ -19,9 +19,9 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 from controller.event_loop.time_slices import TimeSlices
 from controller.openflow import wire
 from controller.openflow.capabilities import TablesPart, tables_part
+from controller.openflow.frame_elements import FrameError
 from controller.openflow.frames import (
     HEADER,
-    FrameError,
     FrameHeader,
     PacketIn,
     RuleChanges,

@@ -29,6 +29,7 @@ from controller.openflow.channel import (
 )
 from controller.openflow.contention import Contention
 from controller.openflow.detours import Detours
+from controller.openflow.flow_counts import FlowCounts
 from controller.openflow.identity import check_certified, secure
 from controller.openflow.reports import (
     NetworkSeen,
@@ -42,7 +43,7 @@ from controller.openflow.reports import (
 from controller.openflow.rule_watch import WatchRation
 from controller.openflow.rulebook import RuleBook
 from controller.openflow.rules import JobRules, Rule, Slot
-from controller.openflow.session import FlowCounts, SwitchSession
+from controller.openflow.session import SwitchSession
 from controller.openflow.survey import Survey
 from controller.openflow.switch_target import SwitchTarget
 from controller.openflow.terms import Terms

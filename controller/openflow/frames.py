@@ -26,19 +26,30 @@ from dataclasses import dataclass
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto.ofproto_common import ONF_EXPERIMENTER_ID
 
+from controller.openflow.frame_elements import (
+    ALIGNED,
+    BASIC_CLASS,
+    LENGTH,
+    OXM_HEADER,
+    WORD,
+    FrameError,
+    check_least,
+    check_size,
+    element_end,
+    elements,
+    match_end,
+    read_field,
+)
 from controller.openflow.rules import COOKIE_MASK, COOKIE_PREFIX
 
 HEADER = ofp.OFP_HEADER_SIZE
 UNKNOWN_VENDOR = 0  # os-ken parses no extension of this vendor: it keeps such an action as bytes.
 
 _KIND_LENGTH = struct.Struct("!HH")
-_LENGTH = struct.Struct("!H")
-_WORD = struct.Struct("!I")
 _TWO_WORDS = struct.Struct("!II")
 _CHANGE_HEAD = struct.Struct("!HHH")  # length, kind of change, reason
 _COOKIE = struct.Struct("!Q")
 _PACKETS_BYTES = struct.Struct("!QQ")
-_ALIGNED = 8
 _MULTIPART = ofp.OFP_MULTIPART_REPLY_SIZE
 _FLOW_STATS = ofp.OFP_FLOW_STATS_0_SIZE
 # Places in a flow entry (OpenFlow 1.3.5, 7.3.5.2).
@@ -53,10 +64,7 @@ _QUEUE_STATS = ofp.OFP_QUEUE_STATS_SIZE
 _EXPERIMENTER = _MULTIPART + 8  # So many bytes precede what an experimenter's part holds.
 _TIMED_OUT = (ofp.OFPRR_IDLE_TIMEOUT, ofp.OFPRR_HARD_TIMEOUT)
 _IN_PORT = 0x80000004  # the header of the match field of the port by which a packet has entered
-_OXM_HEADER = 4
-_BASIC_CLASS = 0x8000  # The fields of the standard have this class: a rule of Beamer's has no other.
 
-_FIELD_BYTES: Mapping[int, int] = {field.num: field.type.size for field in ofp.oxm_types if isinstance(field.num, int)}
 _INSTRUCTION_BYTES: Mapping[int, int] = {
     ofp.OFPIT_GOTO_TABLE: 8,
     ofp.OFPIT_WRITE_METADATA: 24,
@@ -81,10 +89,6 @@ _ACTION_BYTES: Mapping[int, int] = {
     ofp.OFPAT_POP_PBB: 8,
 }
 _BAND_BYTES: Mapping[int, int] = {ofp.OFPMBT_DROP: 16, ofp.OFPMBT_DSCP_REMARK: 16, ofp.OFPMBT_EXPERIMENTER: 16}
-
-
-class FrameError(Exception):
-    """A frame that contradicts itself or the standard: says what is wrong, and at which byte."""
 
 
 @dataclass(frozen=True)
@@ -117,14 +121,14 @@ class PacketIn:
 def packet_in(frame: bytes) -> PacketIn | None:
     """Return what a checked frame of that type hands over, None if no port is named."""
     head = FrameHeader.of(frame)
-    (length,) = _LENGTH.unpack_from(frame, _PACKET_IN + 2)
+    (length,) = LENGTH.unpack_from(frame, _PACKET_IN + 2)
     at, end = _PACKET_IN + 4, _PACKET_IN + length
-    data = frame[end + -length % _ALIGNED + 2 :]
+    data = frame[end + -length % ALIGNED + 2 :]
     while at < end:
-        (field,) = _WORD.unpack_from(frame, at)
+        (field,) = WORD.unpack_from(frame, at)
         if field == _IN_PORT:
-            return PacketIn(head.xid, int(_WORD.unpack_from(frame, at + _OXM_HEADER)[0]), data)
-        at += _OXM_HEADER + (field & 0xFF)
+            return PacketIn(head.xid, int(WORD.unpack_from(frame, at + OXM_HEADER)[0]), data)
+        at += OXM_HEADER + (field & 0xFF)
     return None
 
 
@@ -165,30 +169,30 @@ def hello_versions(frame: bytes) -> frozenset[int]:
     versions: set[int] = set()
     offset = HEADER
     while offset < len(frame):
-        end = _end(frame, offset, len(frame), 4, "a hello element")
+        end = element_end(frame, offset, len(frame), 4, "a hello element")
         if _KIND_LENGTH.unpack_from(frame, offset)[0] == ofp.OFPHET_VERSIONBITMAP:
             for word in range((end - offset - 4) // 4):
-                (bits,) = _WORD.unpack_from(frame, offset + 4 + 4 * word)
+                (bits,) = WORD.unpack_from(frame, offset + 4 + 4 * word)
                 versions.update(32 * word + bit for bit in range(32) if bits >> bit & 1)
-        offset = end + -(end - offset) % _ALIGNED
+        offset = end + -(end - offset) % ALIGNED
     return frozenset(versions)
 
 
 def part_kind(frame: bytes) -> int | None:
     """Return of which kind a checked frame is a part of an answer, None if it is no such part."""
-    return None if FrameHeader.of(frame).kind != ofp.OFPT_MULTIPART_REPLY else int(_LENGTH.unpack_from(frame, HEADER)[0])
+    return None if FrameHeader.of(frame).kind != ofp.OFPT_MULTIPART_REPLY else int(LENGTH.unpack_from(frame, HEADER)[0])
 
 
 def has_more(part: bytes) -> bool:
     """Return whether more parts of an answer follow."""
-    return bool(_LENGTH.unpack_from(part, HEADER + 2)[0] & ofp.OFPMPF_REPLY_MORE)
+    return bool(LENGTH.unpack_from(part, HEADER + 2)[0] & ofp.OFPMPF_REPLY_MORE)
 
 
 def entries_of(part: bytes) -> Iterator[bytes]:
     """Yield the flow entries of a checked part of an answer."""
     at = _MULTIPART
     while at < len(part):
-        end = at + int(_LENGTH.unpack_from(part, at)[0])
+        end = at + int(LENGTH.unpack_from(part, at)[0])
         yield part[at:end]
         at = end
 
@@ -206,7 +210,7 @@ def is_foreign(entry: bytes | bytearray) -> bool:
 
 def identity_of(entry: bytes) -> tuple[int, int, int]:
     """Return the table, the priority and the cookie of a flow entry."""
-    (priority,), (cookie,) = _LENGTH.unpack_from(entry, _PRIORITY_AT), _COOKIE.unpack_from(entry, _COOKIE_AT)
+    (priority,), (cookie,) = LENGTH.unpack_from(entry, _PRIORITY_AT), _COOKIE.unpack_from(entry, _COOKIE_AT)
     return entry[_TABLE_AT], int(priority), int(cookie)
 
 
@@ -245,75 +249,75 @@ def _exactly(size: int, what: str) -> Callable[[bytearray, Container[bytes]], bo
 
 
 def _error(frame: bytearray, _: Container[bytes]) -> bool:
-    _at_least(frame, HEADER + 4, "an error")
-    if _LENGTH.unpack_from(frame, HEADER)[0] == ofp.OFPET_EXPERIMENTER:
-        _at_least(frame, HEADER + 8, "an experimenter's error")
+    check_least(frame, HEADER + 4, "an error")
+    if LENGTH.unpack_from(frame, HEADER)[0] == ofp.OFPET_EXPERIMENTER:
+        check_least(frame, HEADER + 8, "an experimenter's error")
     return True
 
 
 def _flow_removed(frame: bytearray, _: Container[bytes]) -> bool:
-    _at_least(frame, _FLOW_REMOVED + 8, "a flow removed")
+    check_least(frame, _FLOW_REMOVED + 8, "a flow removed")
     if _COOKIE.unpack_from(frame, HEADER)[0] & COOKIE_MASK != COOKIE_PREFIX << 48:
         return False  # A rule that is not Beamer's may match by anything.
-    if (end := _match(frame, _FLOW_REMOVED, len(frame))) != len(frame):
+    if (end := match_end(frame, _FLOW_REMOVED, len(frame))) != len(frame):
         raise FrameError(f"a flow removed with {len(frame) - end} bytes behind its match, at byte {end}")
     return True
 
 
 def _packet_in(frame: bytearray, _: Container[bytes]) -> bool:
-    _at_least(frame, _PACKET_IN + 8, "a packet in")
+    check_least(frame, _PACKET_IN + 8, "a packet in")
     if _COOKIE.unpack_from(frame, _PACKET_IN_COOKIE)[0] & COOKIE_MASK != COOKIE_PREFIX << 48:
         return False
-    end = _end(frame, _PACKET_IN, len(frame), 4, "a match")
+    end = element_end(frame, _PACKET_IN, len(frame), 4, "a match")
     at = _PACKET_IN + 4
     while at < end:
-        if end - at < _OXM_HEADER or (field := _WORD.unpack_from(frame, at)[0]) & 0xFF > end - at - _OXM_HEADER:
+        if end - at < OXM_HEADER or (field := WORD.unpack_from(frame, at)[0]) & 0xFF > end - at - OXM_HEADER:
             raise FrameError(f"a match field at byte {at} that ends behind its match, at byte {end}")
         if field >> 8 == _IN_PORT >> 8 and field != _IN_PORT:
             raise FrameError(f"a match field at byte {at}: length {field & 0xFF}, expected 4")
-        at += _OXM_HEADER + (field & 0xFF)
-    if (padded := end + -(end - _PACKET_IN) % _ALIGNED + 2) > len(frame):
+        at += OXM_HEADER + (field & 0xFF)
+    if (padded := end + -(end - _PACKET_IN) % ALIGNED + 2) > len(frame):
         raise FrameError(f"a packet in whose padding ends at byte {padded}, behind byte {len(frame)}")
     return True
 
 
 def _multipart_reply(frame: bytearray, checked_before: Container[bytes]) -> bool:
-    _at_least(frame, _MULTIPART, "a multipart reply")
-    check = _PARTS.get(_LENGTH.unpack_from(frame, HEADER)[0])
+    check_least(frame, _MULTIPART, "a multipart reply")
+    check = _PARTS.get(LENGTH.unpack_from(frame, HEADER)[0])
     if check is None:
         return False
     return check(frame, checked_before) is not False
 
 
 def _flow_entries(frame: bytearray, checked_before: Container[bytes]) -> None:
-    for offset, end in _elements(frame, _MULTIPART, len(frame), _FLOW_STATS + 8, "a flow entry", length_at=0):
+    for offset, end in elements(frame, _MULTIPART, len(frame), _FLOW_STATS + 8, "a flow entry", length_at=0):
         entry = frame[offset:end]
         if content_of(entry) in checked_before or is_foreign(entry):
             continue
-        at = _match(frame, offset + _FLOW_STATS, end)
-        for instruction, instruction_end in _elements(frame, at, end, 8, "an instruction"):
+        at = match_end(frame, offset + _FLOW_STATS, end)
+        for instruction, instruction_end in elements(frame, at, end, 8, "an instruction"):
             _instruction(frame, instruction, instruction_end)
 
 
 def _instruction(frame: bytearray, offset: int, end: int) -> None:
-    (kind,) = _LENGTH.unpack_from(frame, offset)
+    (kind,) = LENGTH.unpack_from(frame, offset)
     if kind not in _ACTION_LISTS:
-        _known_size(kind, _INSTRUCTION_BYTES, offset, end, "an instruction")
+        check_size(kind, _INSTRUCTION_BYTES, offset, end, "an instruction")
         return
-    for action, action_end in _elements(frame, offset + 8, end, 8, "an action", aligned=True):
-        (kind,) = _LENGTH.unpack_from(frame, action)
+    for action, action_end in elements(frame, offset + 8, end, 8, "an action", aligned=True):
+        (kind,) = LENGTH.unpack_from(frame, action)
         if kind in _ACTION_BYTES:
-            _known_size(kind, _ACTION_BYTES, action, action_end, "an action")
+            check_size(kind, _ACTION_BYTES, action, action_end, "an action")
         elif kind != ofp.OFPAT_SET_FIELD or not _plain_field(frame, action + 4, action_end):
             struct.pack_into("!HHI", frame, action, ofp.OFPAT_EXPERIMENTER, action_end - action, UNKNOWN_VENDOR)
 
 
 def _plain_field(frame: bytearray, offset: int, end: int) -> bool:
     """Return whether a rewriting action's field is one of the standard, without a mask. Raises `FrameError`."""
-    header, field_end = _field(frame, offset, end)
-    if field_end + -(field_end - offset + 4) % _ALIGNED != end:
+    header, field_end = read_field(frame, offset, end)
+    if field_end + -(field_end - offset + 4) % ALIGNED != end:
         raise FrameError(f"a field of {field_end - offset} bytes at byte {offset} in an action that ends at byte {end}")
-    return header >> 16 == _BASIC_CLASS and not header & 0x100
+    return header >> 16 == BASIC_CLASS and not header & 0x100
 
 
 def _rule_count(frame: bytearray, _: Container[bytes]) -> None:
@@ -324,9 +328,9 @@ def _rule_count(frame: bytearray, _: Container[bytes]) -> None:
 
 
 def _meter_configs(frame: bytearray, _: Container[bytes]) -> None:
-    for offset, end in _elements(frame, _MULTIPART, len(frame), 8, "a meter", length_at=0):
-        for band, band_end in _elements(frame, offset + 8, end, 12, "a meter band"):
-            _known_size(_LENGTH.unpack_from(frame, band)[0], _BAND_BYTES, band, band_end, "a meter band")
+    for offset, end in elements(frame, _MULTIPART, len(frame), 8, "a meter", length_at=0):
+        for band, band_end in elements(frame, offset + 8, end, 12, "a meter band"):
+            check_size(LENGTH.unpack_from(frame, band)[0], _BAND_BYTES, band, band_end, "a meter band")
 
 
 def _ports(frame: bytearray, _: Container[bytes]) -> None:
@@ -340,82 +344,8 @@ def _queues(frame: bytearray, _: Container[bytes]) -> None:
 
 
 def _changes(frame: bytearray, _: Container[bytes]) -> bool:
-    _at_least(frame, _EXPERIMENTER, "an experimenter's part")
+    check_least(frame, _EXPERIMENTER, "an experimenter's part")
     return bool(_TWO_WORDS.unpack_from(frame, _MULTIPART) == (ONF_EXPERIMENTER_ID, ofp.ONFMP_FLOW_MONITOR))
-
-
-def _match(frame: bytearray, offset: int, limit: int) -> int:
-    """Check a match and return where its padding ends."""
-    end = _end(frame, offset, limit, 4, "a match")
-    (kind,) = _LENGTH.unpack_from(frame, offset)
-    if kind != ofp.OFPMT_OXM:
-        raise FrameError(f"a match of type {kind} at byte {offset}, expected {ofp.OFPMT_OXM}")
-    padded = end + -(end - offset) % _ALIGNED
-    if padded > limit:
-        raise FrameError(f"a match at byte {offset} whose padding ends at byte {padded}, behind byte {limit}")
-    seen: set[int] = set()
-    at = offset + 4
-    while at < end:
-        header, at_next = _field(frame, at, end)
-        if header >> 16 != _BASIC_CLASS:
-            raise FrameError(f"a field of class {header >> 16:#06x} at byte {at}, which no rule of Beamer's has")
-        if header >> 9 in seen:  # A match has 40 fields at most, as none comes twice.
-            raise FrameError(f"a match at byte {offset} with a field for the second time, at byte {at}")
-        seen.add(header >> 9)
-        at = at_next
-    return padded
-
-
-def _field(frame: bytearray, offset: int, limit: int) -> tuple[int, int]:
-    """Check a match field's lengths and return its header and where it ends."""
-    if limit - offset < _OXM_HEADER:
-        raise FrameError(f"a match field at byte {offset} with {limit - offset} bytes of its header")
-    (header,) = _WORD.unpack_from(frame, offset)
-    length = header & 0xFF
-    end = offset + _OXM_HEADER + length
-    if not 0 < length <= limit - offset - _OXM_HEADER:
-        raise FrameError(f"a match field at byte {offset}: length {length}, expected 1 to {limit - offset - _OXM_HEADER}")
-    if header >> 16 == _BASIC_CLASS:
-        size = _FIELD_BYTES.get(header >> 9)
-        if size is None:
-            raise FrameError(f"a match field at byte {offset}: number {header >> 9 & 0x7F}, which the standard does not define")
-        expected = 2 * size if header & 0x100 else size
-        if length != expected:
-            raise FrameError(f"a match field at byte {offset}: length {length}, expected {expected}")
-    return header, end
-
-
-def _elements(
-    frame: bytearray, offset: int, limit: int, least: int, what: str, *, length_at: int = 2, aligned: bool = False
-) -> Iterator[tuple[int, int]]:
-    """Yield where each of consecutive elements begins and ends; together they fill the space up to `limit`."""
-    while offset < limit:
-        end = _end(frame, offset, limit, least, what, length_at)
-        if aligned and (end - offset) % _ALIGNED:
-            raise FrameError(f"{what} at byte {offset}: length {end - offset}, expected a multiple of {_ALIGNED}")
-        yield offset, end
-        offset = end
-
-
-def _end(frame: bytes | bytearray, offset: int, limit: int, least: int, what: str, length_at: int = 2) -> int:
-    """Return where the element at `offset` ends, by its length of at least `least` bytes."""
-    if limit - offset < least:
-        raise FrameError(f"{what} at byte {offset}: {limit - offset} bytes are left, expected at least {least}")
-    (length,) = _LENGTH.unpack_from(frame, offset + length_at)
-    if not least <= length <= limit - offset:
-        raise FrameError(f"{what} at byte {offset}: length {length}, expected {least} to {limit - offset}")
-    return offset + int(length)
-
-
-def _known_size(kind: int, sizes: Mapping[int, int], offset: int, end: int, what: str) -> None:
-    if sizes.get(kind) != end - offset:
-        expected = sizes.get(kind, "a known type")
-        raise FrameError(f"{what} of type {kind} at byte {offset}: length {end - offset}, expected {expected}")
-
-
-def _at_least(frame: bytearray, size: int, what: str) -> None:
-    if len(frame) < size:
-        raise FrameError(f"{what} of {len(frame)} bytes, expected at least {size}")
 
 
 _PARTS: Mapping[int, Callable[[bytearray, Container[bytes]], bool | None]] = {

@@ -14,55 +14,34 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from os_ken.ofproto import ofproto_v1_3 as ofp
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
-from controller.event_loop.time_slices import CHEAP, TimeSlices, Work, batched
+from controller.event_loop.time_slices import TimeSlices, batched
 from controller.limited_log import LimitedLog
 from controller.openflow import held_rules, wire
-from controller.openflow.capabilities import SwitchCapabilities, TableCapabilities, tables_said
+from controller.openflow.capabilities_question import ask_capabilities
 from controller.openflow.channel import Channel, RefusedError, describe
+from controller.openflow.flow_counts import FlowCounts, added
 from controller.openflow.forms import RuleForm
 from controller.openflow.frames import RuleChanges
 from controller.openflow.held_rules import HeldRules, Wanted
 from controller.openflow.meters import RateMeter
-from controller.openflow.questions import Question
 from controller.openflow.reports import SwitchChanges, SwitchEvent, SwitchInstalled
 from controller.openflow.rule_watch import RuleWatch, WatchRation
-from controller.openflow.rules import ACCESS_RULE, HARD_S, HostPair, Rule, RuleKey, Slot, Table
+from controller.openflow.rules import ACCESS_RULE, HARD_S, Rule, RuleKey, Slot, Table
 from controller.openflow.survey import Survey
 from controller.openflow.switch_target import NOBODY, FormCalls, SwitchTarget, UnknownNeighbours
 
 FLUSH_S = 0.02
 AUDIT_S = HARD_S / 5
 RETRY_S = 5.0
-MAX_FINAL_COUNTS = 3 << 16  # Final counts of so many pairs and classes are kept per switch: some 60 MB; 1000 jobs of 60 pairs.
 
 BATCH = 128  # messages written in one turn of the loop: some 10 ms
-
-
-@dataclass
-class FlowCounts:
-    """Bytes and packets by host pair, class and whether the host had marked them with it."""
-
-    by_pair: dict[tuple[HostPair, int, bool], tuple[int, int]] = field(default_factory=dict)
-
-    def add(self, rule: Rule, sent_bytes: int, sent_packets: int) -> None:
-        """Add what `rule`, one of a host pair's, has counted; new pairs count no more once there are `MAX_FINAL_COUNTS`."""
-        assert rule.pair is not None
-        key = rule.pair, rule.klass, not rule.climbs
-        if key not in self.by_pair and len(self.by_pair) >= MAX_FINAL_COUNTS:
-            return
-        before_bytes, before_packets = self.by_pair.get(key, (0, 0))
-        self.by_pair[key] = before_bytes + sent_bytes, before_packets + sent_packets
-
-    def copy(self) -> "FlowCounts":
-        """Return the same, which later counts do not change."""
-        return FlowCounts(dict(self.by_pair))
 
 
 @dataclass(frozen=True)
@@ -147,7 +126,7 @@ class SwitchSession:
         """Keep the switch at its target. Raises `ChannelError` when it is gone, `RefusedError` where a later leader has it."""
         loop = asyncio.get_running_loop()
         await self._lead()
-        await self._forms.answered(await self._ask_capabilities())
+        await self._forms.answered(await ask_capabilities(self._switch, self._channel, self._questions))
         if self._survey is not None:
             await self._survey.joined(self._switch, self._channel)
         while True:
@@ -177,7 +156,7 @@ class SwitchSession:
         live = FlowCounts()
         read = await self._read_rules(Table.CLASS)
         final = self._final.copy()  # Rules that are removed from now on are in the reading as well.
-        await self._turns.do(_added(live, read))
+        await self._turns.do(added(live, read))
         return live, final
 
     async def _lead(self) -> None:
@@ -191,28 +170,6 @@ class SwitchSession:
             (known,) = await self._channel.request(wire.role_query(datapath))
             self._term = await self._outdo(known.generation_id)
             await self._channel.request(wire.leading(datapath, self._term))
-
-    async def _ask_capabilities(self) -> SwitchCapabilities:
-        """Return what the switch says of itself. Raises `ChannelError`."""
-        said = None
-        if self._questions.may_ask(self._switch, Question.TABLES):
-            with self._questions.asking(self._switch, Question.TABLES):
-                said = await self._ask_tables()
-        return SwitchCapabilities(self._channel.n_tables or ofp.OFPTT_MAX, said)
-
-    async def _ask_tables(self) -> Mapping[int, TableCapabilities] | None:
-        """Return what the switch says of its tables, None where that is nothing. Raises `ChannelError`."""
-        asked = asyncio.ensure_future(self._channel.request(wire.tables_request(self._channel.datapath)))
-        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # Else an error would count as unseen.
-        await asyncio.sleep(0)  # Only then is it sent.
-        try:
-            # What is answered at all is answered before the barrier (OpenFlow 1.3.5, 6.2): one that is silent delays nothing.
-            await self._channel.request(wire.barrier(self._channel.datapath))
-        finally:
-            asked.cancel()
-        await asyncio.wait([asked])
-        answered = not asked.cancelled() and asked.exception() is None
-        return tables_said(asked.result()) if answered else None
 
     async def _audit(self, now: float) -> None:
         """Read what the switch holds and restart the time-outs of pairs that are in use."""
@@ -421,11 +378,3 @@ class SwitchSession:
                 self._wake.set()
         elif self._survey is not None:
             self._survey.take(self._switch, message)
-
-
-def _added(counts: FlowCounts, read: Iterable[tuple[Rule, int, int]]) -> Work[None]:
-    for some in batched(read, CHEAP):
-        for rule, sent_bytes, sent_packets in some:
-            if rule.counts:
-                counts.add(rule, sent_bytes, sent_packets)
-        yield CHEAP // 2

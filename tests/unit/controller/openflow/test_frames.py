@@ -12,8 +12,8 @@ from os_ken.ofproto import ofproto_v1_3_parser as parser
 from beamer.network.observed_fabric import PortState
 from controller.openflow import wire
 from controller.openflow.capabilities import tables_part
+from controller.openflow.frame_elements import FrameError
 from controller.openflow.frames import (
-    FrameError,
     FrameHeader,
     PacketIn,
     RuleChanges,

@@ -15,7 +15,8 @@ from beamer.network.connection import FourTuple
 from beamer.network.fabric import Fabric
 from beamer.testing.fabrics import star, two_spines
 from controller.openflow import wire
-from controller.openflow.frames import FrameError, readable
+from controller.openflow.frame_elements import FrameError
+from controller.openflow.frames import readable
 from controller.openflow.held_rules import LINGER_S, SETTLE_S, _patience_s
 from controller.openflow.rules import (
     ICMPV6,

@@ -9,7 +9,7 @@ from os_ken.ofproto import ofproto_v1_3 as ofp
 
 from beamer.testing.fabrics import two_spines
 from controller.event_loop.time_slices import TimeSlices
-from controller.openflow import channel, driver, held_rules, session
+from controller.openflow import channel, driver, flow_counts, held_rules, session
 from controller.openflow.channel import Channel, ChannelError, ExcessError
 from controller.openflow.reconcile import difference
 from controller.openflow.reports import SwitchInstalled, SwitchLost
@@ -401,8 +401,8 @@ def test_whoever_waits_for_an_answer_of_a_displaced_connection_waits_no_longer(m
 
 
 def test_final_counts_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "MAX_FINAL_COUNTS", 100)
-    counts = session.FlowCounts()
+    monkeypatch.setattr(flow_counts, "MAX_FINAL_COUNTS", 100)
+    counts = flow_counts.FlowCounts()
     for number in range(1000):
         rule = Rule(samples.COOKIE, Table.CLASS, 1000, match(eth_type=0x0800, metadata=number))
         counts.add(rule, 1, 1)

@@ -10,9 +10,10 @@ import pytest
 from controller.event_loop.time_slices import TimeSlices
 from controller.limited_log import LimitedLog
 from controller.openflow import session as module
+from controller.openflow.flow_counts import FlowCounts
 from controller.openflow.reports import SwitchChanges
 from controller.openflow.rules import ACCESS_RULE, COOKIE_PREFIX, IPV4, Band, HostPair, Rule, Table
-from controller.openflow.session import FlowCounts, SwitchSession
+from controller.openflow.session import SwitchSession
 from tests.support.openflow_switch import FakeSwitch
 from tests.unit.controller.openflow.test_driver import FABRIC, Bench, bench, job
 
