@@ -1,173 +1,23 @@
-"""What a survey makes of what switches say, of a network in memory: each frame goes where a cable leads, if it does."""
+"""What a survey makes of what switches say of their ports, and of probes between them."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from os_ken.lib.packet import arp, ethernet, packet
-from os_ken.ofproto import ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as ofp
-from os_ken.ofproto import ofproto_v1_3_parser as parser
 from structlog.testing import capture_logs
 
 from beamer.network.codepoints import LOCAL
-from beamer.network.fabric import Fabric
-from beamer.network.observed_fabric import PortKey, dead_cables, mismatches
-from beamer.testing.fabrics import two_spines
-from controller.event_loop.time_slices import TimeSlices
-from controller.openflow import queue_use, survey
-from controller.openflow.channel import ChannelError, RefusedError
+from beamer.network.observed_fabric import PortKey
+from controller.openflow import survey
 from controller.openflow.frames import PacketIn
-from controller.openflow.probes import host_answer, host_probe
-from controller.openflow.rules import PROBE_MAC
-from controller.openflow.survey import LOST, Survey
-
-FABRIC = two_spines(1)
-DATAPATH = ofproto_protocol.ProtocolDesc(version=ofp.OFP_VERSION)
-HOSTS = {"h1": ("l1", 3), "h2": ("l2", 3)}
+from controller.openflow.survey import LOST
+from tests.support.surveyed_network import Link, Site, answer, hasten, run
 
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "ON_THE_WAY_S", 0.001)
-    monkeypatch.setattr(survey, "PROMPT_S", 1000.0)  # This process may wait for a processor.
-
-
-async def settled() -> None:
-    """Wait for nothing."""
-
-
-def described(number: int, up: bool = True) -> Any:
-    state = 0 if up else ofp.OFPPS_LINK_DOWN
-    return parser.OFPPort(number, "02:00:00:00:00:01", f"p{number}".encode(), 0, state, 0, 0, 0, 0, 0, 0)
-
-
-def answer(ip: str, mac: str) -> bytes:
-    made = packet.Packet()
-    made.add_protocol(ethernet.ethernet(PROBE_MAC, mac, 0x0806))
-    made.add_protocol(arp.arp(opcode=arp.ARP_REPLY, src_mac=mac, src_ip=ip, dst_mac=PROBE_MAC))
-    made.serialize()
-    return bytes(made.data)
-
-
-@dataclass
-class Wires:
-    """Where frames go. cables: from port to port. hosts: by port, the addresses there. drops: frames that are lost."""
-
-    fabric: Fabric = FABRIC
-    survey: Survey | None = None
-    cables: dict[PortKey, PortKey] = field(default_factory=dict)
-    hosts: dict[PortKey, tuple[str, str]] = field(default_factory=dict)
-    drops: Callable[[PortKey, bytes], bool] = lambda sender, frame: False
-    changes: int = 0
-
-    def __post_init__(self) -> None:
-        for a, b in FABRIC.cables:
-            if b.dst in FABRIC.switch and a.dst in FABRIC.switch:
-                self.cables |= {(a.src, a.port): (b.src, b.port), (b.src, b.port): (a.src, a.port)}
-        self.hosts = {end: (FABRIC.host[name].ip, FABRIC.host[name].mac) for name, end in HOSTS.items()}
-        self.survey = Survey(self.fabric, TimeSlices(), self._changed, settled)
-
-    def _changed(self) -> None:
-        self.changes += 1
-
-    def carry(self, sender: PortKey, frame: bytes) -> None:
-        assert self.survey is not None
-        if self.drops(sender, frame):
-            return
-        if (at := self.cables.get(sender)) is not None:
-            self.survey.take(at[0], PacketIn(0, at[1], frame + bytes(3)))
-        elif (host := self.hosts.get(sender)) is not None and frame[: len(host_probe(host[0]))] == host_probe(host[0]):
-            self.survey.take(sender[0], PacketIn(0, sender[1], answer(*host)))
-
-
-@dataclass
-class Link:
-    """A switch's connection, as far as a survey uses it."""
-
-    name: str
-    wires: Wires
-    ports: tuple[int, ...] = (1, 2, 3, ofp.OFPP_LOCAL)
-    answers: bool = True
-    refuses: bool = False
-    hangs: bool = False
-    takes_s: float = 0
-    queued: tuple[int, ...] = (1, 2, 3)
-    queues: tuple[int, ...] = (0, 1)
-    counts: bool = False
-    sent: Counter[int] = field(default_factory=Counter)
-    shows_queues: bool = True
-    sets_queues: bool = True
-    datapath: Any = DATAPATH
-
-    def send(self, *messages: Any) -> None:
-        for message in messages:
-            message.set_xid(1)
-            message.serialize()
-            *others, output = message.actions
-            if others and not self.sets_queues:
-                continue
-            self.sent[output.port] += 1
-            self.wires.carry((self.name, output.port), message.data)
-
-    async def request(self, message: Any) -> list[Any]:
-        await asyncio.sleep(1000 if self.hangs else self.takes_s)
-        if not self.answers:
-            raise ChannelError("silent")
-        if self.refuses:
-            raise RefusedError("no")
-        if isinstance(message, parser.OFPQueueStatsRequest):
-            if not self.shows_queues:
-                raise RefusedError("no")
-            packets = self.sent if self.counts else Counter[int]()
-            return [
-                parser.OFPQueueStats(port, queue, 0, packets[port] if queue == 1 else 0, 0, 0, 0)
-                for port in self.queued
-                for queue in self.queues
-            ]
-        return [described(number) for number in self.ports] if isinstance(message, parser.OFPPortDescStatsRequest) else [None]
-
-
-@dataclass
-class Site:
-    """A survey under test with the connections of its switches."""
-
-    wires: Wires = field(default_factory=Wires)
-    links: dict[str, Link] = field(default_factory=dict)
-
-    @property
-    def survey(self) -> Survey:
-        assert self.wires.survey is not None
-        return self.wires.survey
-
-    async def join(self, *names: str, with_rules: bool = True) -> None:
-        for name in names or FABRIC.switch:
-            ports = (1, 2, 3, ofp.OFPP_LOCAL) if name.startswith("l") else (1, 2)
-            self.links[name] = link = Link(name, self.wires, ports)
-            await self.survey.joined(name, link)  # type: ignore[arg-type]
-            if with_rules:
-                self.survey.has_rules(name)
-
-    async def rounds(self, number: int = 1) -> None:
-        for _ in range(number):
-            await self.survey._round()
-
-    def texts(self) -> list[str]:
-        return [one.text for one in mismatches(self.wires.fabric, self.survey.observation())]
-
-    def dead(self) -> frozenset[tuple[str, str]]:
-        seen = self.survey.observation()
-        return dead_cables(FABRIC, mismatches(FABRIC, seen), seen.silent)
-
-    def status(self, switch: str, number: int, up: bool, reason: int = ofp.OFPPR_MODIFY) -> None:
-        self.survey.take(switch, parser.OFPPortStatus(DATAPATH, reason, described(number, up)))
-
-
-def run(scenario: Callable[[Site], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(scenario(Site()))
+    hasten(monkeypatch)
 
 
 def test_a_right_network_is_known_after_one_round_and_nothing_changes_afterwards() -> None:
@@ -303,20 +153,6 @@ def test_a_cable_to_the_wrong_switch_stays_dead_when_both_ends_leave() -> None:
     run(scenario)
 
 
-def test_what_a_host_is_sent_is_no_probe_of_another_port() -> None:
-    async def scenario(site: Site) -> None:
-        await site.join()
-        await site.rounds()
-        at_host, of_trunk = site.survey._probes["l1", 3][0], site.survey._probes["l1", 1][0]
-        secret = next(word for word in of_trunk.split() if len(word) >= 32)
-        assert secret not in at_host
-        before = site.survey.observation()
-        site.survey.take("l1", PacketIn(0, 3, at_host))
-        assert site.survey.observation().leads_to == {**before.leads_to, ("l1", 3): ("l1", 3)}
-
-    run(scenario)
-
-
 def test_light_that_returns_before_the_switch_does_is_not_enough() -> None:
     async def scenario(site: Site) -> None:
         await site.join()
@@ -376,22 +212,6 @@ def test_a_cable_that_was_dead_counts_as_whole_once_its_switch_hands_no_probe_ov
     run(scenario)
 
 
-def test_a_switch_that_sets_no_queue_is_not_asked_to() -> None:
-    async def scenario(site: Site) -> None:
-        await site.join()
-        for name, link in site.links.items():
-            link.sets_queues = False
-            site.survey.has_rules(name, queues=False)
-        await site.rounds(2 * LOST)
-        assert site.texts() == []
-        assert site.dead() == frozenset()
-        site.survey.has_rules("s1")
-        await site.rounds(2 * LOST)
-        assert site.dead() == {("l1", "s1"), ("l2", "s1")}
-
-    run(scenario)
-
-
 def test_a_switch_that_leaves_or_hangs_does_not_hold_up_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "BARRIER_S", 0.05)
 
@@ -444,38 +264,6 @@ def test_a_fault_in_a_round_is_reported_and_ends_no_watch(monkeypatch: pytest.Mo
     run(scenario)
 
 
-def test_swapped_hosts_are_found_by_asking_for_others() -> None:
-    async def scenario(site: Site) -> None:
-        one, other = site.wires.hosts.values()
-        site.wires.hosts = {HOSTS["h1"]: other, HOSTS["h2"]: one}
-        await site.join()
-        await site.rounds(2)
-        assert site.texts() == ["at l1 port 3 is h2; the file says h1", "at l2 port 3 is h1; the file says h2"]
-        await site.rounds(LOST)
-        changes = site.wires.changes
-        await site.rounds(3 * LOST)
-        assert site.texts() == ["at l1 port 3 is h2; the file says h1", "at l2 port 3 is h1; the file says h2"]
-        assert site.wires.changes == changes
-        site.wires.hosts = {HOSTS["h1"]: one, HOSTS["h2"]: other}
-        await site.rounds()
-        assert site.texts() == []
-
-    run(scenario)
-
-
-def test_a_host_that_falls_silent_is_named() -> None:
-    async def scenario(site: Site) -> None:
-        await site.join()
-        await site.rounds()
-        del site.wires.hosts[HOSTS["h2"]]
-        await site.rounds(LOST - 1)
-        assert site.texts() == []
-        await site.rounds()
-        assert site.texts() == ["h2 (10.77.0.2) does not answer at l2 port 3"]
-
-    run(scenario)
-
-
 def test_nothing_is_said_of_a_switch_that_is_gone_or_does_not_describe_its_ports() -> None:
     async def scenario(site: Site) -> None:
         await site.join()
@@ -495,33 +283,6 @@ def test_nothing_is_said_of_a_switch_that_is_gone_or_does_not_describe_its_ports
     run(scenario)
 
 
-def forged() -> Iterator[tuple[str, bytes]]:
-    other = Survey(FABRIC, TimeSlices(), lambda: None, settled)
-    yield "another controller's probe", other._probes["l1", 1][0]
-    yield "nothing", b""
-    yield "half an answer", answer("10.77.0.1", "02:00:00:00:00:01")[:30]
-    yield "an address that no host has", answer("10.99.0.1", "02:00:00:00:00:01")
-    yield "a request", host_probe("10.77.0.1")
-
-
-@pytest.mark.parametrize(("what", "frame"), tuple(forged()), ids=lambda one: one if isinstance(one, str) else "")
-def test_what_is_no_answer_to_a_probe_changes_nothing(what: str, frame: bytes) -> None:
-    async def scenario(site: Site) -> None:
-        await site.join()
-        await site.rounds()
-        before, changes = site.survey.observation(), site.wires.changes
-        site.survey.take("s2", PacketIn(0, 2, frame))
-        site.survey.take("nobody", PacketIn(0, 2, frame))
-        assert (site.survey.observation(), site.wires.changes) == (before, changes)
-
-    run(scenario)
-
-
-def test_an_answer_is_read_with_its_addresses() -> None:
-    assert host_answer(answer("10.77.0.1", "02:00:00:00:00:01")) == ("10.77.0.1", "02:00:00:00:00:01")
-    assert host_answer(answer("10.77.0.1", "02:00:00:00:00:01")[:41]) is None
-
-
 def test_rounds_go_on_until_they_are_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "ROUND_S", 0.001)
 
@@ -536,114 +297,6 @@ def test_rounds_go_on_until_they_are_cancelled(monkeypatch: pytest.MonkeyPatch) 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-
-    run(scenario)
-
-
-NO_QUEUES = "l1 port 3 has no queues, and no agent makes any: no class goes before another there"
-
-
-def test_a_port_without_queues_is_named_until_it_has_some() -> None:
-    async def scenario(site: Site) -> None:
-        await site.join()
-        await site.rounds()
-        site.links["l1"].queued = (1, 2)
-        known = site.wires.changes
-        await site.survey._read_all_queues()
-        assert site.texts() == [NO_QUEUES]
-        changes = site.wires.changes
-        assert changes > known, "it is reported"
-        await site.survey._read_all_queues()
-        assert (site.texts(), site.wires.changes) == ([NO_QUEUES], changes)
-        site.survey.left("l1")
-        assert site.texts() == []
-        await site.join("l1")
-        await site.survey._read_all_queues()
-        assert site.texts() == [], "it has queues by now"
-        site.links["l1"].queued = (1, 2)
-        await site.survey._read_all_queues()
-        site.links["l1"].queued = (1, 2, 3)
-        await site.survey._read_all_queues()
-        assert site.texts() == []
-
-    run(scenario)
-
-
-WITH_DATABASE = replace(FABRIC, switches=(replace(FABRIC.switches[0], ovsdb="unix:/db"), *FABRIC.switches[1:]))
-TOLD = "does not queue as told: its queues count none of the packets that rules choose a queue for"
-
-
-@pytest.mark.parametrize("counts", [True, False])
-def test_whether_a_switch_uses_the_queues_that_the_controller_makes_is_seen_by_its_probes(counts: bool) -> None:
-    async def scenario() -> None:
-        site = Site(Wires(WITH_DATABASE))
-        await site.join()
-        link = site.links["l1"]
-        link.queues, link.counts = tuple(range(9)), counts
-        assert site.survey.unused == {"l1"}, "nothing is known yet"
-        for _ in range(3):
-            await site.rounds(queue_use.MISSED)
-            before, known = site.wires.changes, site.survey.unused
-            await site.survey._read_all_queues()
-            assert site.wires.changes > before or site.survey.unused == known
-        assert site.survey.unused == frozenset()
-        assert site.texts() == ([] if counts else [f"l1 {TOLD}"])
-        site.status("l1", 1, up=False)
-        site.status("l1", 1, up=True)
-        assert site.survey.unused == {"l1"}, "it is to be seen anew"
-        site.survey.left("l1")
-        assert site.survey.unused == {"l1"}, "of a switch that shows no ports nothing is known"
-        link.queues = (0, 1, 2)
-        await site.join("l1")
-        site.links["l1"].queues = (0, 1, 2)
-        await site.survey._read_all_queues()
-        assert [text.partition(":")[0] for text in site.texts()] == [
-            f"l1 port {port} has no queues, although its database has them" for port in (1, 2, 3)
-        ]
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("counts", [True, False])
-def test_the_use_of_queues_is_not_known_any_more_after_some_questions_without_an_answer(counts: bool) -> None:
-    async def scenario() -> None:
-        site = Site(Wires(WITH_DATABASE))
-        await site.join()
-        link = site.links["l1"]
-        link.queues, link.counts = tuple(range(9)), counts
-        for _ in range(3):
-            await site.rounds(queue_use.MISSED)
-            await site.survey._read_all_queues()
-        known = site.texts()
-        assert (site.survey.unused, bool(known)) == (frozenset(), not counts)
-        for answers in (*[False] * (queue_use.UNANSWERED - 1), True, *[False] * (queue_use.UNANSWERED - 1)):
-            link.shows_queues = answers
-            await site.survey._read_all_queues()
-            assert (site.survey.unused, site.texts()) == (frozenset(), known)
-        before = site.wires.changes
-        await site.survey._read_all_queues()
-        assert (site.survey.unused, site.texts()) == ({"l1"}, [])
-        assert site.wires.changes > before, "it is reported"
-        link.shows_queues = True
-        for _ in range(3):
-            await site.rounds(queue_use.MISSED)
-            await site.survey._read_all_queues()
-        assert (site.survey.unused, site.texts()) == (frozenset(), known)
-
-    asyncio.run(scenario())
-
-
-def test_of_queues_that_a_switch_does_not_show_nothing_is_said_but_once_that_it_does_not() -> None:
-    async def scenario(site: Site) -> None:
-        await site.join()
-        site.links["l1"].shows_queues = False
-        with capture_logs() as logs:
-            for _ in range(4):
-                await site.survey._read_all_queues()
-        assert site.texts() == []
-        assert [(entry["switch"], entry["event"]) for entry in logs] == [
-            ("l1", "switch does not show its queues, so they are not checked")
-        ]
 
     run(scenario)
 
