@@ -28,9 +28,9 @@ def remove_queues(
     tls_ca: Annotated[Path | None, typer.Option(help=f"The authority of switches' certificates, {_TLS}")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Use tcp: to other machines' databases.")] = False,
 ) -> None:
-    """Remove the queues that a controller has made in switches' databases: rows that are marked as Beamer's, and no others.
+    """Remove the queues that a controller has made in switches' databases, and no others.
 
-    Stop the controller first, or take `ovsdb` out of the file that it reads. Ends with 1 where queues are left.
+    Rows that are marked as Beamer's are removed. Stop the controller first, or take `ovsdb` out of the file that it reads. Ends with 1 where queues are left.
     """
     fabric = read_fabric(file, "FILE")
     credentials = read_credentials(tls_cert, tls_key, tls_ca, None)

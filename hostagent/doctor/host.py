@@ -28,6 +28,7 @@ from beamer.doctor.findings import Check, Finding, Unseen, examine, fault, obser
 from beamer.doctor.report import report
 from beamer.errors import InputError
 from beamer.inspect.options import JsonFlag, UrlOption
+from beamer.network.addresses import is_ipv6
 from beamer.studies.model import check_identifier
 from hostagent.command import DEFAULT_ATTACH, DEFAULT_STATE
 from hostagent.doctor.composition import CompositionFacts, judge_composition, read_composition
@@ -229,9 +230,12 @@ def _measured(found: Sequence[InterfaceFacts], peer: str | None, hosts: Mapping[
         if isinstance(hosts, Unseen):
             return Unseen(f"no other host is known ({hosts.reason}); name one with --peer")
         own = [address for address in hosts.values() if first.name in interfaces_with((address,))]
-        peer = next((address for address in hosts.values() if address not in own), None)
-        if peer is None:
+        others = [address for address in hosts.values() if address not in own]
+        if not others:
             return Unseen("the network has no other host; name one with --peer")
+        peer = next((address for address in others if not is_ipv6(address)), others[0])
+    if is_ipv6(peer):
+        return Unseen(f"no path over IPv6 is measured, as to {peer}; name an IPv4 address with --peer, or compare the MTUs")
     chosen = peer
     return observe(lambda: measure(chosen, first.name, first.mtu))
 

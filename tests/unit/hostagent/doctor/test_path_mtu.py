@@ -6,11 +6,14 @@ import random
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from beamer.doctor.findings import CheckVerdict, Finding
+from beamer.doctor.findings import CheckVerdict, Finding, Unseen
 from beamer.errors import PlatformError
+from hostagent.doctor import host
 from hostagent.doctor.path_mtu import LEAST_BYTES, MOST_BYTES, EchoProber, PathMtu, judge_path, largest, measure, settled
 
 
@@ -131,3 +134,14 @@ def test_no_answer_at_all_is_known_in_seconds() -> None:
     peer = Peer(0)
     assert peer.passing(9000) == 0
     assert peer.now_s < 10
+
+
+def test_a_path_is_measured_over_ipv4_and_that_none_is_over_ipv6_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Any = [SimpleNamespace(root="htb", name="ens1", mtu=1500)]
+    monkeypatch.setattr(host, "interfaces_with", lambda addresses: ())
+    monkeypatch.setattr(host, "measure", lambda peer, interface, sends: PathMtu(peer, interface, sends, sends))
+    assert host._measured(found, None, {"h2": "fd00::2", "h3": "10.0.0.3"}) == PathMtu("10.0.0.3", "ens1", 1500, 1500)
+    for peer, hosts in ((None, {"h2": "fd00::2"}), ("fd00::2", {})):
+        unseen = host._measured(found, peer, hosts)
+        assert isinstance(unseen, Unseen)
+        assert unseen.reason.startswith("no path over IPv6 is measured, as to fd00::2")
