@@ -30,7 +30,8 @@ def remove_queues(
 ) -> None:
     """Remove the queues that a controller has made in switches' databases, and no others.
 
-    Rows that are marked as Beamer's are removed. Stop the controller first, or take `ovsdb` out of the file that it reads. Ends with 1 where queues are left.
+    Rows that are marked as Beamer's are removed. Stop the controller first, or take `ovsdb` out of the file that it reads. Ends
+    with 1 where queues are left.
     """
     fabric = read_fabric(file, "FILE")
     credentials = read_credentials(tls_cert, tls_key, tls_ca, None)
@@ -67,9 +68,9 @@ def in_words(removed: RemovedQueues) -> str:
     if removed.ports:
         found.append(f"the queues of {', '.join(removed.ports)} are removed")
     if removed.rows:
-        found.append(f"{removed.rows} rows of Beamer's are removed")
+        found.append(f"rows of Beamer's removed: {removed.rows}")
     if removed.again:
         found.append("they are made again: stop the controller, or take ovsdb out of the file that it reads")
     elif removed.left:
-        found.append(f"{removed.left} rows of Beamer's stay, as others refer to them")
+        found.append(f"rows of Beamer's that stay, as others refer to them: {removed.left}")
     return "; ".join(found) or "has no queues of Beamer's"

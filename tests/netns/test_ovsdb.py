@@ -130,10 +130,13 @@ def test_a_command_removes_beamers_queues_and_no_others(lab: Lab) -> None:
     lab.drive(scenario)
     rows = {"l1": 3 * (1 + 9), "l2": 2 * (1 + 9), "s1": 2 * (1 + 9), "s2": 2 * (1 + 9)}
     ports = {"l1": "l1-eth1, l1-eth2, l1-eth3", "l2": "l2-eth1, l2-eth3", **{s: f"{s}-eth1, {s}-eth2" for s in ("s1", "s2")}}
-    assert removed() == (
-        0,
-        [f"{name}: the queues of {ports[name]} are removed; {rows[name]} rows of Beamer's are removed" for name in ports],
-    )
+    queue = lab.run("ovs-vsctl", "--bare", "--columns=_uuid", "find", "queue", f"external_ids:beamer={DPID}/1/0").strip()
+    others = lab.run("ovs-vsctl", "create", "qos", "type=linux-htb", f"queues:0={queue}").strip()
+    said = {name: f"{name}: the queues of {ports[name]} are removed; rows of Beamer's removed: {rows[name]}" for name in ports}
+    said["s2"] = said["s2"].replace("20", "19") + "; rows of Beamer's that stay, as others refer to them: 1"
+    assert removed() == (1, list(said.values()))
+    lab.run("ovs-vsctl", "destroy", "qos", others)
+    assert removed("--switch", "s2") == (0, ["s2: rows of Beamer's removed: 1"])
     assert removed() == (0, [f"{name}: has no queues of Beamer's" for name in ports])
     assert lab.run("sh", "-c", WITH_QUEUES).split() == ["l2-eth2"]
     assert len(lab.run("ovs-vsctl", "--bare", "--columns=_uuid", "list", "qos").split()) == 1
@@ -141,5 +144,6 @@ def test_a_command_removes_beamers_queues_and_no_others(lab: Lab) -> None:
     eventually(lambda: "htb" not in lab.run("tc", "qdisc", "show", "dev", "l1-eth1"))
 
 
+DPID = f"{FABRIC.switch['s2'].dpid:016x}"
 PORTS = sum(link.src in FABRIC.switch for link in FABRIC.links)
 WITH_QUEUES = "ovs-vsctl --bare --columns=name find port qos!=[]"
