@@ -155,8 +155,8 @@ def health_response(runtime: Runtime) -> dict[str, Any]:
     """Return whether the journal takes events, and whether everything that the fabric names is connected and up to date.
 
     network: in what it differs from its file, and remarks, which are no differences; unseen: switches that show no ports;
-    unread_queues: those whose queues the controller makes, and has not read back, or of whose use nothing is known. not_applied: by
-    agent, why what it is assigned is not as it should be there, of those that are connected.
+    unread_queues: those whose queues the controller makes, and has not read back, or of whose use nothing is known.
+    not_applied: by agent, why what it is assigned is not as it should be there, of those that are connected.
     switch_forms: of those that are connected.
     """
     installation, journal = runtime.installation, runtime.batches
