@@ -87,12 +87,13 @@ demo: system  ## real coflows ordered in an emulated network (without root: in t
 	fi
 	@echo "timeline: results/demo.png   figures: results/demo.json"
 
+# Collecting the tests of modules compiles them once; otherwise each of the workers, which start at once, compiles all of them.
 packages: system
 	@$(MAKE) --no-print-directory $(VENV)/.extras
+	@$(MAKE) --no-print-directory $(VENV)/.collected
 
-# Compiling takes as long as the rest of the set-up, which waits for disk and network meanwhile. Collecting
-# the tests of modules compiles them once; otherwise each of the workers, which start at once, compiles all of them.
-compiled: $(VENV)/.collected
+# Compiling kernels takes as long as the rest of the set-up, which waits for disk and network meanwhile.
+compiled: setup
 	@$(BIN)/python -m tests.support.compiled
 
 $(VENV)/.collected: $(VENV)/.ready

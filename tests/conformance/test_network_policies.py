@@ -10,7 +10,10 @@ from beamer.network.policies import NETWORK_POLICIES, network_policy
 from beamer.testing.network_policies import NETWORK_POLICY_CHECKS, NetworkPolicyCheck
 from tests.support.replay_suite import REPLAY_CHECKS, ReplayCheck
 from tests.support.simulation_suite import SIMULATION_CHECKS, SimulationCheck
-from tests.support.tiers import long
+from tests.support.tiers import few, long
+
+KINDS = ("fair", "sebf", "aalo", "sincronia", "beamer-plan")
+"""Without an order, by a key, by what was sent, in batches, by a plan of the future; the others are of these kinds."""
 
 
 def suits(policy: str, chosen: str) -> bool:
@@ -22,19 +25,20 @@ def suits(policy: str, chosen: str) -> bool:
 
 
 def pairs() -> list[Any]:
-    """Return all pairs: in every run each policy as it is deployed, and `beamer` with each allocator; in the long one all."""
+    """Return all pairs: in every run one policy of each kind as it is deployed, and `beamer` with each allocator."""
     found: list[Any] = []
     for policy in NETWORK_POLICIES:
         suitable = sorted((chosen for chosen in ALLOCATORS if suits(policy, chosen)), key=lambda chosen: chosen != Classes.name)
         cases = [(policy, chosen) for chosen in suitable]
-        found += cases if policy == "beamer" else [*cases[:1], *long(*cases[1:])]
+        always = len(cases) if policy == "beamer" else int(policy in KINDS)
+        found += [*cases[:always], *long(*cases[always:])]
     return found
 
 
 PAIRS = pairs()
 
 
-@pytest.mark.parametrize("name", NETWORK_POLICIES)
+@pytest.mark.parametrize("name", few(NETWORK_POLICIES, {"beamer", *KINDS}))
 @pytest.mark.parametrize("check", NETWORK_POLICY_CHECKS, ids=lambda check: check.__name__)
 def test_order(check: NetworkPolicyCheck, name: str) -> None:
     check(network_policy(name))

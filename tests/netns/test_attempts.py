@@ -195,6 +195,7 @@ CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 WITH_SHELL = (*CONTAINER, "sh", "-c", '"$@"; true', "sh")  # the container's first process is not the trainer
 
 
+@pytest.mark.long
 def test_containers_that_name_their_own_process_ids_get_nobody_marked(cluster: Cluster, cgroup: Path) -> None:
     cluster.start(*SHORT_GRACE)
     into_cgroup = ("sh", "-c", f'echo 0 > {cgroup}/cgroup.procs && exec "$@"', "sh")

@@ -71,6 +71,7 @@ def test_every_step_of_a_disturbed_run_is_that_of_an_undisturbed_one(site: Site)
     assert disturbed == trace_of(site, "undisturbed", False)
 
 
+@pytest.mark.long
 def test_it_changes_its_size(site: Site) -> None:
     trace = program(site, "job")
     site.hold("job", 100)

@@ -263,6 +263,7 @@ def test_median_stopping(cluster: LocalRayCluster, controller: Served, tmp_path:
     assert {(trial["status"], trial["done"] == 8) for trial in study["trials"]} == {("finished", True), ("killed", False)}
 
 
+@pytest.mark.long
 def test_a_trial_that_fails_is_started_again_at_its_checkpoint_or_has_failed(
     cluster: LocalRayCluster, controller: Served, tmp_path: Path
 ) -> None:

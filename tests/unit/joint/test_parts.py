@@ -169,7 +169,7 @@ def test_a_job_starts_when_its_coflows_meet_those_of_others_least() -> None:
 # All of it.
 
 
-@pytest.mark.parametrize("part", [*PARTS, EVERY])
+@pytest.mark.parametrize("part", [*long(*PARTS), EVERY])
 def test_a_part_changes_when_trials_end_and_never_which_win(part: str) -> None:
     def outcome(run: JointRun) -> list[tuple[str, str, float]]:
         return [(each.key, each.status.value, each.reports[-1].iteration) for each in run.jobs]

@@ -276,7 +276,7 @@ def test_attempts_declare_what_their_trial_does_on_what_it_was_given() -> None:
     assert profile(TrialReported(0.5, "s/a", None, (Speed(2, 1, 0, 4, 3.0, 0.8),))).compute_s == 1.0, "on another shape"
 
 
-@pytest.mark.parametrize("gpu", few(sorted(GPU_POLICIES), always=("fifo", "hermes", "convergence", "optimus")))
+@pytest.mark.parametrize("gpu", few(sorted(GPU_POLICIES), always=("hermes", "convergence")))
 def test_every_gpu_policy_ends_every_search_with_the_same_trials(gpu: str) -> None:
     scenario = load(shipped())
     winners = {("gpt2/t4", "bert-base/t1", "bert-base/t3", "vit-b16/t2", "vit-b16/t4")}

@@ -26,7 +26,7 @@ from tests.support.reference.madd import madd
 from tests.support.reference.maxmin import maxmin
 from tests.support.reference.simulate import simulate as plain
 from tests.support.strategies import scenarios
-from tests.support.tiers import long
+from tests.support.tiers import few, long
 
 # Which of two jobs that start at once takes which plane is a tie that rounding decides.
 ONE_PLANE = tuple(replace(fabric, planes=1) for fabric in (*FABRICS, *FAST_FABRICS))
@@ -86,7 +86,7 @@ PAIRS: dict[str, tuple[Allocator, Rates, Callable[[Sequence[str], Random], dict[
 
 
 @pytest.mark.parametrize("acknowledgements", [False, *long(True)])
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", few(PAIRS, {"fair", "fixed order, madd", "classes", "minimum shares"}))
 def test_jobs_end_when_they_do_in_a_plain_run(name: str, acknowledgements: bool) -> None:
     allocator, allocate, draw, policy = PAIRS[name]
 

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from beamer.errors import InputError
-from beamer.network.collectives import COLLECTIVES, PARAMETER_SERVER
+from beamer.network.collectives import COLLECTIVES
 from beamer.network.fabric import Fabric
 from beamer.network.footprint import Footprints
 from beamer.sim import Assumptions, simulate
@@ -201,7 +201,7 @@ def test_the_layers_of_dlrm_add_up() -> None:
 
 @pytest.mark.parametrize("kind", SMALL)
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("collective", few(COLLECTIVES, {"ring", PARAMETER_SERVER}))
+@pytest.mark.parametrize("collective", few(COLLECTIVES, {"ring"}))
 def test_every_combination_is_a_scenario(kind: str, placement: str, collective: str) -> None:
     topologies: list[dict[str, Any]] = [LEAF_SPINE, {"shape": "single", "hosts": 6}, {"shape": "dumbbell", "hosts_per_side": 4}]
     for topology, (arrivals, ratio) in product(topologies, ((None, None), (60.0, 0.5))):

@@ -115,7 +115,7 @@ def test_an_address_that_others_reach_needs_credentials(
 
 @pytest.mark.parametrize(
     ("address", "given"),
-    [*long(("0.0.0.0:0", "--insecure")), ("0.0.0.0:0", "credentials"), *long(("127.9.9.9:0", "")), ("localhost:0", "")],
+    [*long(("0.0.0.0:0", "--insecure")), ("0.0.0.0:0", "credentials"), *long(("127.9.9.9:0", ""), ("localhost:0", ""))],
 )
 def test_a_controller_listens_where_it_may(fabric: Path, files: dict[str, str], address: str, given: str) -> None:
     command = arguments(fabric, http=address, openflow=address, **(files if given == "credentials" else {}))

@@ -33,7 +33,7 @@ TRIAL = f"{STUDY}/trials/one"
 ATTEMPT = f"{TRIAL}/attempts/first"
 PLACED = {"workers": [{"rank": 0, "host": HOSTS[0].name}, {"rank": 1, "host": HOSTS[1].name}], "sync_bytes": 600_000}
 SMALL = Limits(
-    body_bytes=2000, header_bytes=1000, request_s=1, connections=20, connections_per_address=10, requests=5, studies=3,
+    body_bytes=2000, header_bytes=1000, request_s=2, connections=20, connections_per_address=10, requests=5, studies=3,
     past_runs=2, rungs=3, stages=3, trials=3, declared_trials=30, targets=3, attempts=3, jobs=2, workers=6, transfers=12,
     running_workers=9,
 )  # fmt: skip

@@ -180,5 +180,5 @@ def test_a_network_that_has_been_built_has_what_it_was_given() -> None:
     assert found.switches == (Switch("s1", 0x1F),)
     assert found.links[2:] == (Link("h2", "s1", 5 * 10**7, 1, "h2-x2"), Link("s1", "h2", 5 * 10**7, 2, "s1-x2"))
     net.hosts.append(BuiltNode("h3", 3))
-    with pytest.raises(InputError, match=r"node h3: ip: got None, expected the IPv4 address"):
+    with pytest.raises(InputError, match=r"node h3: ip: got None, expected the address"):
         from_mininet(net)

@@ -32,4 +32,4 @@ def test_nice_values_are_left_where_no_real_time_priority_is_granted(monkeypatch
     monkeypatch.setattr(priority, "grants_real_time", lambda: False)
     controller, agent = shown(OF_CONTROLLERS), shown(OF_AGENTS)
     assert controller[:2] == agent[:2] == [os.SCHED_OTHER, 0]
-    assert controller[2] < agent[2] < 0
+    assert controller[2] < agent[2] < os.nice(0)
