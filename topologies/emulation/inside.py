@@ -33,7 +33,7 @@ from topologies.emulation import fairness, vswitch
 from topologies.emulation.accounting import PairBytes
 from topologies.emulation.exchange import RunConfig, RunMeasurements
 from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
-from topologies.emulation.priority import OF_AGENTS, OF_CONTROLLERS, Priority, prefer_session
+from topologies.emulation.priority import AGENTS_NICE, OF_CONTROLLERS, prefer_session
 from topologies.emulation.run_queue import AGENTS, CONTROLLER, SWITCHES, TRAINERS
 from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
 from topologies.emulation.searches import HostEntry, SearchRunner, network_of, with_stand_ins
@@ -119,7 +119,7 @@ class NamespacedRun:
         http, openflow = (f"{CONTROLLER_ADDRESS}:{port}" for port in self.controllers[part])
         self.processes[part] = subprocess.Popen(
             [
-                *_control_command("controller", OF_CONTROLLERS),
+                *OF_CONTROLLERS.command([sys.executable, "-m", "controller.cli"]),
                 *("--fabric", str(self.directory / "fabric.json")),
                 *("--journal", self.config.journal or f"sqlite:///{self.directory}/journal.db"),
                 *("--policy", self.config.policy, "--queues", str(self._queues), "--seed", str(self.config.seed)),
@@ -138,7 +138,7 @@ class NamespacedRun:
     def start_agent(self, name: str) -> None:
         """Start the agent called `name` (again): in its host's namespace, or in this one for the switches' ports."""
         command = [
-            *_control_command("hostagent", OF_AGENTS),
+            *("nice", "-n", str(AGENTS_NICE), sys.executable, "-m", "hostagent.cli"),
             *("--name", name, "--controller", ",".join(url.replace("http", "ws", 1) for url in self.urls.values())),
             *("--expiry", str(self.config.expiry_s), "--state-dir", str(self.directory / "agents")),
             *("--attach", str(self._agent_socket(name))),
@@ -267,11 +267,6 @@ class NamespacedRun:
         return " ".join((self.directory / f"{name}.log").read_text().split())[-400:]
 
 
-def _control_command(module: str, priority: Priority) -> list[str]:
-    """Return the command of one of Beamer's own processes, which must not wait for trainers of hosts that are not its own."""
-    return priority.command([sys.executable, "-m", f"{module}.cli"])
-
-
 _emitting = threading.Lock()
 
 
@@ -304,7 +299,7 @@ def main(config_file: Path) -> None:
     """Make the run that a configuration file in the run's directory describes, until standard input ends."""
     config = TypeAdapter(RunConfig).validate_json(config_file.read_bytes())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides when to end
-    prefer_session(os.getpid(), OF_AGENTS.nice)  # The supervisor made this process the leader of a session.
+    prefer_session(os.getpid(), AGENTS_NICE)  # The supervisor made this process the leader of a session.
     try:
         inside = NamespacedRun(config, config_file.parent)
         inside.start()

@@ -1,11 +1,12 @@
 """How the processes of a run share the machine's processors, among themselves and with everybody else's.
 
-What has processors of its own in a real cluster has priority: the switches and the controller, then agents, which share their
-hosts' with trainers, then these. The switches have a session of their own, and the nice value of one that is preferred: at a
-real-time priority they would hold one processor against the trainers that have packets for them. Controllers and agents, which
-run for milliseconds, have real-time priorities. With nice values a process that wakes up waits for one that has just begun its
-time slice, and all processes of a session pay for the time that its trainers have had. They are what is left where a machine
-grants no real-time priority, as many containers do.
+What has processors of its own in a real cluster has priority. The controller, and trainers, which sleep where they would compute,
+run for a millisecond at a time, and have real-time priorities where the machine grants any: with nice values a process that
+wakes up waits for one that has just begun its time slice, and all processes of a session pay for the time that others of it have
+had. Switches come next, before agents, by nice values: a switch that runs at a real-time priority forwards packets one by one,
+which takes more of the processors, and agents that do hold up packets. A machine that grants no real-time priority, as many
+containers do, has nice values for all; then the controller has the most of its session, where it would else wait for all agents in
+turn, and the switches have a session of their own.
 """
 
 import contextlib
@@ -30,9 +31,9 @@ class Priority:
 
 
 SWITCHES_NICE = -15
+AGENTS_NICE = -10  # The session that controllers, agents and trainers have together has this value, too.
 OF_CONTROLLERS = Priority(real_time=2, nice=-19)
-OF_AGENTS = Priority(real_time=1, nice=-10)
-"""The session that controllers, agents and trainers have together has its nice value."""
+OF_TRAINERS = Priority(real_time=1, nice=0)
 
 
 @cache
@@ -40,7 +41,7 @@ def grants_real_time() -> bool:
     """Say whether this process may have a real-time priority; it has the one that it had before afterwards."""
     policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(OF_AGENTS.real_time))
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(OF_TRAINERS.real_time))
     except PermissionError:
         return False
     os.sched_setscheduler(0, policy, parameter)
