@@ -1,6 +1,6 @@
 """How the processes of a run share the machine's processors, among themselves and with everybody else's.
 
-What has processors of its own in a real cluster has priority. The controller and trainers, which sleep where they would compute,
+What has processors of its own in a real cluster has priority. Controller and trainers, which sleep where they would compute,
 run for a millisecond at a time, and have real-time priorities where the machine grants any. With nice values a process that
 wakes up waits for one that has just begun its time slice, and all processes of a session pay for the time that others of it
 have had. Switches come next, before agents, by nice values: a switch at a real-time priority forwards packets one by one, which
