@@ -129,7 +129,8 @@ def test_the_order_of_classes_holds_behind_a_lesser_switch(lab: Lab) -> None:
                 flood = lab.python(LEFT.name, FLOOD, RIGHT.ip, str(LOCAL.of(0)), str(LOCAL.of(5)))
                 stack.callback(lambda: (flood.kill(), flood.communicate()))
                 await asyncio.to_thread(flood.communicate, "\n")
-        shown = lab.run("tc", "-s", "class", "show", "dev", port)
+                # Before what waits of class 5 has left, now that nothing of class 0 comes any more.
+                shown = lab.run("tc", "-s", "class", "show", "dev", port)
         return {int(of, 16) - 0x10: int(sent) for of, sent in re.findall(r"class htb 1:(\w+) .*\n Sent (\d+) bytes", shown)}
 
     sent = lab.drive(scenario)
