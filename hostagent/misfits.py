@@ -55,7 +55,10 @@ class InterfaceMisfits:
     def check_composition(self) -> None:
         """Note the interfaces of hosts that are made of others, or that others are made of, so that they are not a host's."""
         names = [port.interface for port in self._ports.values() if port.classify == "mark"]
-        machine = self._machine() if names else ()
+        try:
+            machine = interfaces() if names else ()
+        except PlatformError:  # The agent's hello says so. What was found before stands: a member of a bond is one still.
+            return
         named = {one.name: one for one in machine}
         found = {name: self._why_not(name, named.get(name), machine) for name in names}
         self._of_composition = {name: str(why) for name, why in found.items() if why is not None}
@@ -65,10 +68,3 @@ class InterfaceMisfits:
         if (meant := misnaming(name, machine, self._addresses)) is not None or interface is None:
             return meant
         return unfitness(interface, machine)
-
-    def _machine(self) -> tuple[Interface, ...]:
-        """Return this machine's interfaces, none where the kernel does not tell: the agent's hello says so then."""
-        try:
-            return interfaces()
-        except PlatformError:
-            return ()

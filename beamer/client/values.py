@@ -4,6 +4,7 @@ import itertools
 import math
 import socket
 from contextlib import suppress
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from beamer.units import whole
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ADDRESSES = Path("/proc/net/fib_trie")  # The kernel's IPv4 routing table: its local entries are this machine's addresses.
+_IPV6_ADDRESSES = Path("/proc/net/if_inet6")  # address, interface's number, prefix, scope, flags and interface of each
+_GLOBAL_SCOPE = "00"
+MAX_ADDRESSES = 256  # A controller takes so many of a machine.
 
 
 def count(value: Any) -> Any:
@@ -63,9 +67,13 @@ def this_machine(workers: Any) -> dict[str, list[str]] | None:
 
 
 def _own_addresses() -> list[str]:
-    """Return the IPv4 addresses of this machine but for its loopback, none where they cannot be read."""
+    """Return the addresses of this machine but for loopback and link-local ones, those that can be read."""
+    found: list[str] = []
     with suppress(OSError, IndexError):
         lines = _ADDRESSES.read_text().splitlines()
         local = [before.split()[-1] for before, line in itertools.pairwise(lines) if "/32 host LOCAL" in line]
-        return [address for address in dict.fromkeys(local) if not address.startswith("127.")]
-    return []
+        found += [address for address in dict.fromkeys(local) if not address.startswith("127.")]
+    with suppress(OSError, ValueError):
+        rows = [line.split() for line in _IPV6_ADDRESSES.read_text().splitlines()]
+        found += [str(IPv6Address(int(address, 16))) for address, _, _, scope, *_ in rows if scope == _GLOBAL_SCOPE]
+    return found[:MAX_ADDRESSES]

@@ -107,7 +107,8 @@ async def made_in_child(url: Location, fabric: Fabric, kept: Retention) -> Journ
 
 def main() -> int:
     """Read a request, write a snapshot."""
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # A nice value has no effect beside a real-time priority.
+    if os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):  # A nice value has no effect beside a real-time priority.
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     os.nice(NICENESS)
     request = json.load(sys.stdin)
     try:

@@ -313,6 +313,7 @@ class Survey:
             if self._channels.get(switch) is channel:
                 self._unanswered[switch] += 1
                 if self._unanswered[switch] == UNANSWERED:
+                    self._unqueued.pop(switch, None)
                     for port in self._of_switch[switch]:
                         port.use = QueueUse()
             return

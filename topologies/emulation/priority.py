@@ -11,6 +11,7 @@ and the switches have a session of their own.
 
 import contextlib
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -39,10 +40,12 @@ OF_TRAINERS = Priority(real_time=1, nice=0)
 @cache
 def grants_real_time() -> bool:
     """Say whether this process may have a real-time priority; it has the one that it had before afterwards."""
+    if shutil.which("chrt") is None:
+        return False
     policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(OF_TRAINERS.real_time))
-    except PermissionError:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(OF_CONTROLLERS.real_time))
+    except OSError:
         return False
     os.sched_setscheduler(0, policy, parameter)
     return True

@@ -465,6 +465,18 @@ def test_a_machine_that_is_no_host_is_told_so(
     assert expected in warnings(caplog)[0]
 
 
+def test_global_ipv6_addresses_are_among_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    listed = tmp_path / "if_inet6"
+    listed.write_text(
+        "fe8000000000000000fc00fffe000001 04 40 20 80     eth0\n"
+        "00000000000000000000000000000001 01 80 10 80       lo\n"
+        "fd000000000000000000000000000002 04 40 00 82     eth0\n"
+    )
+    monkeypatch.setattr(values, "_ADDRESSES", tmp_path / "missing")
+    monkeypatch.setattr(values, "_IPV6_ADDRESSES", listed)
+    assert values._own_addresses() == ["fd00::2"]
+
+
 def test_the_addresses_of_this_machine_are_the_kernels() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for address in values._own_addresses():

@@ -116,3 +116,18 @@ def test_a_kernel_that_does_not_tell_keeps_nothing_from_being_applied(monkeypatc
     misfits = InterfaceMisfits(lambda _: ETHERNET_MTU)
     misfits.assign([port("eth1")], (HOST, OTHER))
     assert misfits.found == {}
+
+
+def test_what_was_found_stands_while_the_kernel_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, machine, said = CASES["a member of a bond"]
+    monkeypatch.setattr(module, "interfaces", lambda: machine)
+    misfits = InterfaceMisfits(lambda _: ETHERNET_MTU)
+    misfits.assign([port(name)], (HOST, OTHER))
+
+    def refuse() -> tuple[Interface, ...]:
+        raise PlatformError("the kernel does not list interfaces", "run the agent where it may read them")
+
+    monkeypatch.setattr(module, "interfaces", refuse)
+    misfits.check_composition()
+    assert misfits.found[name].startswith(said)
+    assert misfits.members == {name}

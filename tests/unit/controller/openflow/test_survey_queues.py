@@ -64,6 +64,21 @@ def test_a_port_without_queues_is_named_until_it_has_some() -> None:
 WITH_DATABASE = replace(FABRIC, switches=(replace(FABRIC.switches[0], ovsdb="unix:/db"), *FABRIC.switches[1:]))
 
 
+def test_that_a_port_has_no_queues_is_not_known_any_more_either() -> None:
+    async def scenario(site: Site) -> None:
+        await site.join()
+        site.links["l1"].queued = (1, 2)
+        await site.survey._read_all_queues()
+        assert site.texts() == [NO_QUEUES]
+        site.links["l1"].shows_queues = False
+        for _ in range(queue_use.UNANSWERED):
+            assert site.texts() == [NO_QUEUES]
+            await site.survey._read_all_queues()
+        assert site.texts() == []
+
+    run(scenario)
+
+
 TOLD = "does not queue as told: its queues count none of the packets that rules choose a queue for"
 
 
