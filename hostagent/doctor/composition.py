@@ -59,7 +59,7 @@ def judge_composition(facts: CompositionFacts | Unseen) -> Iterator[Finding]:
 def _composition(one: Interface) -> str:
     if one.members:
         return description(one)
-    return f"{one.name} is of kind {one.kind}, and made of no other interface" if one.kind else f"{one.name} is a card"
+    return f"{one.name} is of kind {one.kind}, what it is on, if anything, is not read" if one.kind else f"{one.name} is a card"
 
 
 def _judge_queues(one: Interface, made: CompositionFacts) -> Iterator[Finding]:

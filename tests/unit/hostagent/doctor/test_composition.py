@@ -37,7 +37,7 @@ def judged(name: str, machine: tuple[Interface, ...], **roots: str) -> list[tupl
 
 def test_a_card_and_a_veth_are_made_of_nothing_else() -> None:
     assert judged("eth1", (card("eth1", HOST),)) == [(OK, "eth1 is a card", "")]
-    assert judged("data", (VETH,)) == [(OK, "data is of kind veth, and made of no other interface", "")]
+    assert judged("data", (VETH,)) == [(OK, "data is of kind veth, what it is on, if anything, is not read", "")]
     assert judged("ib0", CARDS) == [(NOT_CHECKED, "ib0 is no Ethernet interface of this network namespace", "")]
 
 
