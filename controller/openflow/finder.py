@@ -217,7 +217,10 @@ class SwitchFinder:
             self._forget_ends(lambda end: end == (dpid, message.desc.port_no))
         elif isinstance(message, parser.OFPErrorMsg):
             self._warn(
-                "switch refuses a request, so that its cables may not be seen", dpid, type=message.type, code=message.code
+                "switch refuses a request, so that its cables, or hosts with IPv6 alone, may not be seen",
+                dpid,
+                type=message.type,
+                code=message.code,
             )
 
     def _receive(self, at: End, frame: bytes) -> None:
