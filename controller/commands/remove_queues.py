@@ -59,7 +59,7 @@ async def _remove_of(switch: Switch, credentials: Credentials) -> int:
         print(f"{switch.name}: the database at {switch.ovsdb} is of no use: {one_line(str(error))}", file=sys.stderr)
         return 1
     print(f"{switch.name}: {one_line(in_words(removed))}")
-    return int(removed.again or removed.left > 0)
+    return int(removed.again or removed.left > 0 or not removed.taken)
 
 
 def in_words(removed: RemovedQueues) -> str:
@@ -73,4 +73,7 @@ def in_words(removed: RemovedQueues) -> str:
         found.append("they are made again: stop the controller, or take ovsdb out of the file that it reads")
     elif removed.left:
         found.append(f"rows of Beamer's that stay, as others refer to them: {removed.left}")
-    return "; ".join(found) or "has no queues of Beamer's"
+    found = found or ["has no queues of Beamer's"]
+    if not removed.taken:
+        found.append("that is so in the database alone: ovs-vswitchd does not take it over; start it")
+    return "; ".join(found)

@@ -114,7 +114,7 @@ class QueueKeeper:
         await database.watch(COLUMNS)
         bridge_view(database.rows, switch.dpid)  # A database without this switch is not written to.
         # It is asked for once without a change: that ovs-vswitchd answers shows that it runs, and has taken the rows over.
-        asked, asked_s = await _ask(database, []), loop.time()
+        asked, asked_s = await ask(database, []), loop.time()
         compared, compared_s = -1, 0.0
         while True:
             database.changed.clear()
@@ -139,7 +139,7 @@ class QueueKeeper:
                 continue
             self._set(switch, QueueState(False, self._states[switch.name].fault, change.faults, view.datapath_type))
             try:
-                asked, asked_s = await _ask(database, change.operations), loop.time()
+                asked, asked_s = await ask(database, change.operations), loop.time()
             except RefusedTransactionError as error:
                 if not error.outdated:
                     raise
@@ -182,7 +182,7 @@ def _compared(
     return view, change_of_queues(view, wanted, dpid)
 
 
-async def _ask(database: OvsdbConnection, operations: list[Operation] | tuple[Operation, ...]) -> int:
+async def ask(database: OvsdbConnection, operations: list[Operation] | tuple[Operation, ...]) -> int:
     """Carry operations out; return the number of the configuration that ovs-vswitchd then has to take over."""
     raised = {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["next_cfg", "+=", 1]]}
     read = {"op": "select", "table": "Open_vSwitch", "where": [], "columns": ["next_cfg"]}

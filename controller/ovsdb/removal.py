@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from beamer.network.ovsdb_address import OvsdbAddress
 from controller.ovsdb.connection import ANSWER_S, OvsdbConnection, RefusedTransactionError, connected
+from controller.ovsdb.keeper import TAKEN_S, ask
 from controller.ovsdb.messages import Operation, OvsdbError, the_row
 from controller.ovsdb.queues import change_of_queues
-from controller.ovsdb.tables import COLUMNS, bridge_view
+from controller.ovsdb.tables import COLUMNS, applied, bridge_view
 
 AGAIN_S = 1.0
 """For so many seconds it is watched whether somebody makes the queues again, which a controller does at once."""
@@ -23,13 +24,14 @@ class RemovedQueues:
 
     ports: by name, whose queues were removed. rows: of QoS and Queue. left: rows of Beamer's that stay, as others refer to
     them.
-    again: whether somebody makes the queues again.
+    again: whether somebody makes the queues again. taken: whether ovs-vswitchd has taken the database over as it is now.
     """
 
     ports: tuple[str, ...] = ()
     rows: int = 0
     left: int = 0
     again: bool = False
+    taken: bool = True
 
 
 async def remove_queues(address: OvsdbAddress, dpid: int, tls: ssl.SSLContext | None) -> RemovedQueues:
@@ -47,7 +49,19 @@ async def remove_queues(address: OvsdbAddress, dpid: int, tls: ssl.SSLContext | 
                     while not (again := bool(removal.operations())):
                         database.changed.clear()
                         await database.changed.wait()
-        return RemovedQueues(tuple(sorted(removal.cleared)), removal.rows, removal.left(), again)
+        taken = await _is_taken(database)
+        return RemovedQueues(tuple(sorted(removal.cleared)), removal.rows, removal.left(), again, taken)
+
+
+async def _is_taken(database: OvsdbConnection) -> bool:
+    """Return whether ovs-vswitchd takes the database over in time."""
+    asked = await ask(database, [])
+    with suppress(TimeoutError):
+        async with asyncio.timeout(TAKEN_S):
+            while applied(database.rows) < asked:
+                database.changed.clear()
+                await database.changed.wait()
+    return applied(database.rows) >= asked
 
 
 class _Removal:

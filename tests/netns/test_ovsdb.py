@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 
@@ -12,6 +14,7 @@ import beamer.cli
 from beamer.network.observed_fabric import Mismatch
 from controller.openflow import survey
 from controller.openflow.reports import NetworkSeen
+from controller.ovsdb import removal
 from tests.netns.bench import eventually
 from tests.netns.lab import FABRIC, NAMES, Lab, Listener
 from tests.netns.queue_makers import with_databases
@@ -103,7 +106,7 @@ def test_a_database_that_goes_is_named_holds_no_rules_up_and_is_found_again(lab:
     lab.drive(scenario)
 
 
-def test_a_command_removes_beamers_queues_and_no_others(lab: Lab) -> None:
+def test_a_command_removes_beamers_queues_and_no_others(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     fabric = with_databases(FABRIC, f"unix:{lab.directory}/db.sock")
     (lab.directory / "fabric.json").write_text(json.dumps(fabric.to_dict()))
     theirs = "--id=@q create qos type=linux-htb queues:1=@a -- --id=@a create queue dscp=7"
@@ -138,6 +141,12 @@ def test_a_command_removes_beamers_queues_and_no_others(lab: Lab) -> None:
     lab.run("ovs-vsctl", "destroy", "qos", others)
     assert removed("--switch", "s2") == (0, ["s2: rows of Beamer's removed: 1"])
     assert removed() == (0, [f"{name}: has no queues of Beamer's" for name in ports])
+    daemon = int((lab.directory / "ovs-vswitchd.pid").read_text())
+    os.kill(daemon, signal.SIGSTOP)
+    monkeypatch.setattr(removal, "TAKEN_S", 0.5)
+    alone = "that is so in the database alone: ovs-vswitchd does not take it over; start it"
+    assert removed("--switch", "l1") == (1, [f"l1: has no queues of Beamer's; {alone}"])
+    os.kill(daemon, signal.SIGCONT)
     assert lab.run("sh", "-c", WITH_QUEUES).split() == ["l2-eth2"]
     assert len(lab.run("ovs-vsctl", "--bare", "--columns=_uuid", "list", "qos").split()) == 1
     assert len(lab.run("ovs-vsctl", "--bare", "--columns=_uuid", "list", "queue").split()) == 1
