@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from beamer.network.discovery import SeenNetwork, asked_for
+from beamer.network.discovery import SeenNetwork, probed_addresses
 from controller.agents.finder import AgentFinder
 from controller.http.authorization import Authorization
 from controller.http.discovery import discovery_app
@@ -75,7 +75,7 @@ async def _until_quiet(switches: SwitchFinder, agents: AgentFinder, options: Dis
     loop = asyncio.get_running_loop()
     seen, changed_at, ends_at = SeenNetwork(), loop.time(), loop.time() + options.longest_s
     while True:
-        addresses = {ip for found in agents.interfaces.values() for one in found for ip in asked_for(one)}
+        addresses = {ip for found in agents.interfaces.values() for one in found for ip in probed_addresses(one)}
         await switches.probe(addresses)
         await asyncio.sleep(ROUND_S)
         answers = {end: dict(found) for end, found in switches.answers.items()}

@@ -239,15 +239,19 @@ class Enforcer:
         whole_after = 2 * WHOLE_TREE_EVERY if self._sockets.draining else WHOLE_TREE_EVERY
         before = self._since_whole
         self._since_whole = {name: before.get(name, place % WHOLE_TREE_EVERY) + 1 for place, name in enumerate(self._classes)}
-        ports = []
+        ports, is_composition_read = [], False
         for name, classes in self._classes.items():
             with suppress(InputError):  # an interface that is gone has no counters
                 index = self._queues.index(name)
                 if changed.everything or index in changed.links:
                     self._misfits.check_size(name)
                 whole = self._since_whole[name] >= whole_after
-                if name in self._marking and (whole or changed.everything or index in changed.links):
-                    self._misfits.check_composition()
+                if whole and name not in self._trees:
+                    self._since_whole[name] = 0
+                concerns_hosts = name in self._marking and (whole or changed.everything or index in changed.links)
+                if concerns_hosts and not is_composition_read:
+                    self._misfits.check_composition()  # of all interfaces
+                    is_composition_read = True
                 notified = changed.everything or index in changed.queues or table_name(name) in changed.tables
                 counts = self._watched_counts(name, notified or whole)
                 ports.append(

@@ -1,4 +1,5 @@
-"""What an interface is made of, from the kernel's list of links: members of a bond or a bridge, the tag of a VLAN interface.
+"""What an interface is made of, from the kernel's list of links: members of a bond or a bridge, the parent of a VLAN
+interface or a macvlan, the tag.
 
 Attributes and values are those of linux/if_link.h and linux/if_bonding.h (rtnetlink(7)). Tests read recorded messages: it has
 not been tried on a kernel with bonds and VLANs.
@@ -7,7 +8,7 @@ not been tried on a kernel with bonds and VLANs.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from beamer.network.interface_fitness import ACTIVE_BACKUP, BOND, BRIDGE, TEAM, VLAN
+from beamer.network.interface_fitness import ACTIVE_BACKUP, BOND, BRIDGE, ON_ANOTHER, TEAM, VLAN
 from beamer.network.protocol import MAX_MEMBERS, InterfaceMember
 
 _MODES = ("balance-rr", ACTIVE_BACKUP, "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb")
@@ -32,6 +33,8 @@ def composition(link: Any, by_index: Mapping[int, Any]) -> dict[str, Any]:
         tag, protocol = _attribute(data, "IFLA_VLAN_ID"), _attribute(data, "IFLA_VLAN_PROTOCOL")
         said = "" if protocol is None else _PROTOCOLS.get(protocol, f"{protocol:#06x}")
         return {"kind": kind, "vlan_id": tag, "vlan_protocol": said, "parent": _parent(link, by_index)}
+    if kind in ON_ANOTHER:
+        return {"kind": kind, "parent": _parent(link, by_index)}
     return {"kind": kind}
 
 

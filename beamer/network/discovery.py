@@ -206,7 +206,7 @@ class _Discovery:
                     self.left_out.append(f"agents {', '.join(agents)} have one Ethernet address, {mac}: one of them is used")
                 if fitting:
                     agent, interface = fitting[0]
-                    own = [ip for ip in asked_for(interface) if ip in ips]
+                    own = [ip for ip in probed_addresses(interface) if ip in ips]
                     further = [*own[1:], *(ip for ip in _lasting_ipv6(interface) if ip not in own)]
                     yield _Attached(agent, interface, own[0], end, tuple(further[:MAX_HOST_ADDRESSES]))
                 elif known:
@@ -228,10 +228,15 @@ class _Discovery:
         which no host can be in a network come last, and are found where only what is below them answers, too: an ARP request
         without a tag is answered by what a VLAN interface is on.
         """
-        direct = [(agent, one) for agent, one in known if ips & set(asked_for(one))]
+        direct = [(agent, one) for agent, one in known if ips & set(probed_addresses(one))]
         if direct:
             return sorted(direct, key=lambda found: self._unfitness(*found) is not None)
-        above = ((agent, one, below) for agent, below in known for one in self._seen.agents[agent] if ips & set(asked_for(one)))
+        above = (
+            (agent, one, below)
+            for agent, below in known
+            for one in self._seen.agents[agent]
+            if ips & set(probed_addresses(one))
+        )
         return [
             (agent, one)
             for agent, one, below in above
@@ -319,7 +324,7 @@ class _Discovery:
         return f"{self._names[end[0]]} port {end[1]}"
 
 
-def asked_for(interface: Interface) -> tuple[str, ...]:
+def probed_addresses(interface: Interface) -> tuple[str, ...]:
     """Return the addresses by which an interface is looked for: those of IPv4, and of IPv6 where it has none of these."""
     return tuple(ip for ip in interface.addresses if not is_ipv6(ip)) or tuple(_lasting_ipv6(interface))
 

@@ -11,6 +11,8 @@ from beamer.network.protocol import Interface
 
 BOND, TEAM, BRIDGE, VLAN = "bond", "team", "bridge", "vlan"
 """Kinds of interfaces, as the kernel names them."""
+ON_ANOTHER = (VLAN, "macvlan", "macvtap", "ipvlan", "ipvtap")
+"""Kinds of interfaces whose packets pass by one other interface, their parent."""
 ACTIVE_BACKUP = "active-backup"
 """The mode of a bond in which one member at most carries packets."""
 _BONDS = (BOND, TEAM)  # A team's mode is in the memory of its daemon, teamd(8), and not in the kernel's list.
@@ -18,6 +20,7 @@ _TAGGED = (
     "switches forward its packets with their tag, which hosts outside the VLAN drop, and the queues that agents make at switch"
     " ports give them no class"
 )
+_ELSEWHERE = "an interface of another network namespace"
 _UNTAGGED = "give the address to the interface below it, and have the switch's port take its packets untagged"
 
 
@@ -41,9 +44,9 @@ def description(interface: Interface) -> str:
         return f"{interface.name}, a bridge of {members}"
     if interface.kind == VLAN:
         tag = f"{interface.vlan_protocol or 'of unknown protocol'}, id {interface.vlan_id}"
-        return (
-            f"{interface.name}, a VLAN interface ({tag}) on {interface.parent or 'an interface of another network namespace'}"
-        )
+        return f"{interface.name}, a VLAN interface ({tag}) on {interface.parent or _ELSEWHERE}"
+    if interface.kind in ON_ANOTHER:
+        return f"{interface.name}, a {interface.kind} on {interface.parent or _ELSEWHERE}"
     return interface.name
 
 
@@ -116,6 +119,8 @@ def _fault_of_bond(bond: Interface) -> InterfaceFault | None:
     """Return why a bond's packets need not all pass by one cable, None where they do."""
     if len(bond.members) == 1:
         return None
+    if not bond.members:
+        return InterfaceFault("it has no member, so no packet leaves by it", "add one, or give the address to a card")
     if bond.mode != ACTIVE_BACKUP:
         found = "each member may carry packets, and a host has one port: packets by the others would have no class"
         return InterfaceFault(found, f"set its mode to {ACTIVE_BACKUP}, or give the address to one of its members")

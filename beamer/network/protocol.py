@@ -204,8 +204,8 @@ class Interface(Message):
     mac: in lower case. addresses: IPv4 and IPv6, without those that hold on its link alone, or for a while. mtu: in bytes,
     without the Ethernet header. kind: as `ip -details link` names it (`bond`, `vlan`, `bridge`), empty for a card.
 
-    mode: of a bond. members: of a bond, a team or a bridge. parent: what a VLAN interface is on, None where that is in another
-    network namespace. vlan_id, vlan_protocol: of the tag, the latter `802.1Q` or `802.1ad`.
+    mode: of a bond. members: of a bond, a team or a bridge. parent: what a VLAN interface, a macvlan or an ipvlan is on, None
+    where that is in another network namespace. vlan_id, vlan_protocol: of the tag, the latter `802.1Q` or `802.1ad`.
     """
 
     name: InterfaceName

@@ -56,10 +56,11 @@ async def _remove_of(switch: Switch, credentials: Credentials) -> int:
     try:
         removed = await remove(address, switch.dpid, credentials.databases)
     except OvsdbError as error:
-        print(f"{switch.name}: the database at {switch.ovsdb} is of no use: {one_line(str(error))}", file=sys.stderr)
+        said = f"{switch.name}: its queues are not removed, or not all; the database at {switch.ovsdb}: {one_line(str(error))}"
+        print(said, file=sys.stderr)
         return 1
     print(f"{switch.name}: {one_line(in_words(removed))}")
-    return int(removed.again or removed.left > 0 or not removed.taken)
+    return int(removed.again or removed.left > 0 or removed.strays > 0 or not removed.taken)
 
 
 def in_words(removed: RemovedQueues) -> str:
@@ -74,6 +75,9 @@ def in_words(removed: RemovedQueues) -> str:
     elif removed.left:
         found.append(f"rows of Beamer's that stay, as others refer to them: {removed.left}")
     found = found or ["has no queues of Beamer's"]
+    if removed.strays:
+        by = "ovs-vsctl --columns=_uuid,external_ids find queue (and qos) shows them"
+        found.append(f"rows of Beamer's for datapath ids that no bridge of this database has: {removed.strays}; {by}")
     if not removed.taken:
         found.append("that is so in the database alone: ovs-vswitchd does not take it over; start it")
     return "; ".join(found)

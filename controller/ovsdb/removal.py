@@ -11,7 +11,7 @@ from controller.ovsdb.connection import ANSWER_S, OvsdbConnection, RefusedTransa
 from controller.ovsdb.keeper import TAKEN_S, ask
 from controller.ovsdb.messages import Operation, OvsdbError, the_row
 from controller.ovsdb.queues import change_of_queues
-from controller.ovsdb.tables import COLUMNS, applied, bridge_view
+from controller.ovsdb.tables import COLUMNS, applied, bridge_view, datapath_ids
 
 AGAIN_S = 1.0
 """For so many seconds it is watched whether somebody makes the queues again, which a controller does at once."""
@@ -23,13 +23,14 @@ class RemovedQueues:
     """What was removed from a switch's database.
 
     ports: by name, whose queues were removed. rows: of QoS and Queue. left: rows of Beamer's that stay, as others refer to
-    them.
-    again: whether somebody makes the queues again. taken: whether ovs-vswitchd has taken the database over as it is now.
+    them. strays: rows of Beamer's for datapath ids that no bridge has. again: whether somebody makes the queues again. taken:
+    whether ovs-vswitchd has taken the database over as it is now.
     """
 
     ports: tuple[str, ...] = ()
     rows: int = 0
     left: int = 0
+    strays: int = 0
     again: bool = False
     taken: bool = True
 
@@ -50,7 +51,7 @@ async def remove_queues(address: OvsdbAddress, dpid: int, tls: ssl.SSLContext | 
                         database.changed.clear()
                         await database.changed.wait()
         taken = await _is_taken(database)
-        return RemovedQueues(tuple(sorted(removal.cleared)), removal.rows, removal.left(), again, taken)
+        return RemovedQueues(tuple(sorted(removal.cleared)), removal.rows, removal.left(), removal.strays(), again, taken)
 
 
 async def _is_taken(database: OvsdbConnection) -> bool:
@@ -79,9 +80,17 @@ class _Removal:
 
     def left(self) -> int:
         """Return how many rows are marked as made for this switch."""
-        view, prefix = bridge_view(self._database.rows, self._dpid), f"{self._dpid:016x}/"
+        return self._made_for()[f"{self._dpid:016x}"]
+
+    def strays(self) -> int:
+        """Return how many rows are marked as made for datapath ids that no bridge has, such as a bridge's earlier one."""
+        return sum(count for dpid, count in self._made_for().items() if dpid not in datapath_ids(self._database.rows))
+
+    def _made_for(self) -> Counter[str]:
+        """Return how many rows are marked as Beamer's, by the datapath id of their mark."""
+        view = bridge_view(self._database.rows, self._dpid)
         tags = [*(one.tag for one in view.qos.values()), *(one.tag for one in view.queues.values())]
-        return sum(tag is not None and tag.startswith(prefix) for tag in tags)
+        return Counter(tag.partition("/")[0] for tag in tags if tag is not None)
 
     async def carried_out(self) -> bool:
         """Remove until nothing is left to remove; return False where somebody makes it again."""
@@ -102,7 +111,7 @@ class _Removal:
                 self.cleared.update(names)
                 self.rows += sum(one["op"] == "delete" for one in operations)
             await self._followed(operations)
-        return False
+        raise OvsdbError(f"other programs have changed it {MOST_TRIES} times meanwhile: try again")
 
     def _cleared_by(self, operations: list[Operation]) -> list[str]:
         """Return the names of the ports whose references are cleared."""

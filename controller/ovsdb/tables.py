@@ -66,6 +66,11 @@ def bridge_view(rows: Mapping[str, Mapping[str, Row]], dpid: int) -> BridgeView:
         raise OvsdbError(f"its rows cannot be understood ({type(error).__name__}: {error})") from error
 
 
+def datapath_ids(rows: Mapping[str, Mapping[str, Row]]) -> frozenset[str]:
+    """Return the datapath ids of all bridges that have one. rows: as `bridge_view` has understood them."""
+    return frozenset(str(one) for row in rows["Bridge"].values() for one in set_of(row["datapath_id"]))
+
+
 def applied(rows: Mapping[str, Mapping[str, Row]]) -> int:
     """Return up to which of the configurations that were asked for ovs-vswitchd has taken them over. Raises `OvsdbError`."""
     try:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from beamer.doctor.findings import Finding, Unseen, fault, not_checked, ok, seen, warning
-from beamer.network.interface_fitness import dependence, description, made_of, misnaming, unfitness
+from beamer.network.interface_fitness import ON_ANOTHER, dependence, description, made_of, misnaming, unfitness
 from beamer.network.protocol import Interface
 from hostagent.doctor.interfaces import AGENTS, DEFAULT, InterfaceFacts, read_interfaces
 from hostagent.interfaces import interfaces
@@ -50,6 +50,8 @@ def judge_composition(facts: CompositionFacts | Unseen) -> Iterator[Finding]:
             yield not_checked(f"{name} is no Ethernet interface of this network namespace")
         elif (depends := dependence(one, made.machine)) is not None:
             yield warning(depends, "see that the member that is used keeps its link, or use a single card")
+        elif one.kind in ON_ANOTHER and one.parent is None:
+            yield not_checked(f"{description(one)}: run this there, too")
         else:
             yield ok(_composition(one))
         if one is not None:
@@ -57,9 +59,9 @@ def judge_composition(facts: CompositionFacts | Unseen) -> Iterator[Finding]:
 
 
 def _composition(one: Interface) -> str:
-    if one.members:
+    if one.members or one.parent is not None:
         return description(one)
-    return f"{one.name} is of kind {one.kind}, what it is on, if anything, is not read" if one.kind else f"{one.name} is a card"
+    return f"{one.name} is of kind {one.kind}, and made of no other interface" if one.kind else f"{one.name} is a card"
 
 
 def _judge_queues(one: Interface, made: CompositionFacts) -> Iterator[Finding]:

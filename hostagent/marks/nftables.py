@@ -33,11 +33,17 @@ def without_data(family: Family) -> tuple[str, ...]:
     return tuple(f"{family} length {_COUNTED[family] + _WORD * words} tcp doff {words}" for words in _TCP_HEADERS)
 
 
+class NftTimeoutError(PlatformError):
+    """nft has not answered in time."""
+
+
 def nft(*arguments: str, script: str | None = None, patience_s: float = _PATIENCE_S) -> str:
     """Run nft, with the commands of `script` on its input, and return what it prints. Raises `PlatformError` with its error."""
     try:
         done = subprocess.run(("nft", *arguments), input=script, capture_output=True, text=True, timeout=patience_s)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        raise NftTimeoutError(f"nft: {error}", SEE_DOCS) from error
+    except OSError as error:
         raise PlatformError(f"nft: {error}", SEE_DOCS) from error
     if done.returncode:
         raise PlatformError(f"nft: {' '.join(done.stderr.split())}", SEE_DOCS)
@@ -57,12 +63,15 @@ def tables() -> frozenset[str]:
 def removable_tables(limited_log: RateLimitedLog) -> frozenset[str]:
     """Return the tables as `tables` does, for their removal; none where nobody can have made any, as there is no nft.
 
-    Where nft is there and lists none, that is logged, and none are returned: rules may be left.
+    Where nft refuses to list them, as of a kernel that has none, that is logged, and none are returned: rules may be left.
+    Raises `NftTimeoutError` where it does not answer in time, so that their removal is tried again.
     """
     if shutil.which("nft") is None:
         return frozenset()
     try:
         return tables()
+    except NftTimeoutError:
+        raise
     except PlatformError as error:
         limited_log.add("rules of nftables may be left, as they are not listed", error, logging.WARNING)
         return frozenset()

@@ -15,6 +15,7 @@ def test_interfaces_are_named_as_the_system_shows_them() -> None:
         first.run("ip", "link", "add", "plain", "type", "bridge")
         first.run("ip", "link", "add", "port", "type", "veth", "peer", "name", "guest")
         first.run("ip", "link", "set", "port", "master", "plain")
+        first.run("ip", "link", "add", "link", "data", "name", "upper", "type", "macvlan")
         first.run("ip", "link", "set", "data", "mtu", "9000")
         for address in ("10.77.3.1/24", "fd00:77::1/64"):
             first.run("ip", "address", "add", address, "dev", "data")
@@ -32,7 +33,7 @@ def test_interfaces_are_named_as_the_system_shows_them() -> None:
             members = [member["ifname"] for member in shown.values() if member.get("master") == name]
             assert [member.name for member in one.members] == members
             assert [member.mac for member in one.members] == [shown[member]["address"] for member in members]
-            assert (one.mode, one.parent, one.vlan_id) == ("", None, None)
+            assert (one.mode, one.parent, one.vlan_id) == ("", "data" if name == "upper" else None, None)
             lasting = [part["local"] for part in link["addr_info"] if part["scope"] == "global" and "temporary" not in part]
             assert list(one.addresses) == lasting
         assert (found["plain"].kind, len(found["plain"].members)) == ("bridge", 1)

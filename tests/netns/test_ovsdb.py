@@ -140,6 +140,11 @@ def test_a_command_removes_beamers_queues_and_no_others(lab: Lab, monkeypatch: p
     assert removed() == (1, list(said.values()))
     lab.run("ovs-vsctl", "destroy", "qos", others)
     assert removed("--switch", "s2") == (0, ["s2: rows of Beamer's removed: 1"])
+    stray = lab.run("ovs-vsctl", "create", "queue", "external_ids:beamer=00000000000000ff/1/0").strip()
+    by = "ovs-vsctl --columns=_uuid,external_ids find queue (and qos) shows them"
+    strays = f"rows of Beamer's for datapath ids that no bridge of this database has: 1; {by}"
+    assert removed("--switch", "l1") == (1, [f"l1: has no queues of Beamer's; {strays}"])
+    lab.run("ovs-vsctl", "destroy", "queue", stray)
     assert removed() == (0, [f"{name}: has no queues of Beamer's" for name in ports])
     daemon = int((lab.directory / "ovs-vswitchd.pid").read_text())
     os.kill(daemon, signal.SIGSTOP)

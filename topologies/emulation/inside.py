@@ -33,7 +33,7 @@ from topologies.emulation import fairness, vswitch
 from topologies.emulation.accounting import PairBytes
 from topologies.emulation.exchange import RunConfig, RunMeasurements
 from topologies.emulation.network import CONTROLLER_ADDRESS, EmulatedNetwork
-from topologies.emulation.priority import AGENTS_NICE, OF_CONTROLLERS, prefer_session
+from topologies.emulation.priority import AGENTS_NICE, CONTROLLER_PRIORITY, prefer_session
 from topologies.emulation.run_queue import AGENTS, CONTROLLER, SWITCHES, TRAINERS
 from topologies.emulation.sampling import READER, Health, Sampler, queue_bytes
 from topologies.emulation.searches import HostEntry, SearchRunner, network_of, with_stand_ins
@@ -119,7 +119,7 @@ class NamespacedRun:
         http, openflow = (f"{CONTROLLER_ADDRESS}:{port}" for port in self.controllers[part])
         self.processes[part] = subprocess.Popen(
             [
-                *OF_CONTROLLERS.command([sys.executable, "-m", "controller.cli"]),
+                *CONTROLLER_PRIORITY.command([sys.executable, "-m", "controller.cli"]),
                 *("--fabric", str(self.directory / "fabric.json")),
                 *("--journal", self.config.journal or f"sqlite:///{self.directory}/journal.db"),
                 *("--policy", self.config.policy, "--queues", str(self._queues), "--seed", str(self.config.seed)),

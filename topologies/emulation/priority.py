@@ -3,10 +3,9 @@
 What has processors of its own in a real cluster has priority. Controller and trainers, which sleep where they would compute,
 run for a millisecond at a time, and have real-time priorities where the machine grants any. With nice values a process that
 wakes up waits for one that has just begun its time slice, and all processes of a session pay for the time that others of it
-have had. Switches come next, before agents, by nice values: a switch at a real-time priority forwards packets one by one, which
-takes more of the processors, and agents at one hold up packets. A machine that grants no real-time priority, as many containers
-do, has nice values for all. Then the controller has the most of its session, where it would else wait for all agents in turn,
-and the switches have a session of their own.
+have had. Switches come next, before agents, by nice values: with either of them at a real-time priority, stages took longer.
+A machine that grants no real-time priority, as many containers do, has nice values for all. Then the controller has the most
+of its session, where it would else wait for all agents in turn, and the switches have a session of their own.
 """
 
 import contextlib
@@ -33,8 +32,8 @@ class Priority:
 
 SWITCHES_NICE = -15
 AGENTS_NICE = -10  # The session that controllers, agents and trainers have together has this value, too.
-OF_CONTROLLERS = Priority(real_time=2, nice=-19)
-OF_TRAINERS = Priority(real_time=1, nice=0)
+CONTROLLER_PRIORITY = Priority(real_time=2, nice=-19)
+TRAINER_PRIORITY = Priority(real_time=1, nice=0)
 
 
 @cache
@@ -44,7 +43,7 @@ def grants_real_time() -> bool:
         return False
     policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(OF_CONTROLLERS.real_time))
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(CONTROLLER_PRIORITY.real_time))
     except OSError:
         return False
     os.sched_setscheduler(0, policy, parameter)

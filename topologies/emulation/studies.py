@@ -18,7 +18,7 @@ from beamer.network.collectives import PARAMETER_SERVER
 from beamer.network.fabric import Fabric
 from beamer.workloads.scenario import Scenario, StagePlan, StudyPlan
 from topologies.emulation.network import EmulatedNetwork
-from topologies.emulation.priority import OF_TRAINERS
+from topologies.emulation.priority import TRAINER_PRIORITY
 from topologies.emulation.trainer import TrainerTask
 
 FIRST_PORT = 20000
@@ -74,7 +74,7 @@ class Launchers:
         self._changed = threading.Condition()
         for host in fabric.host:
             process = subprocess.Popen(
-                [*network.enter(host), *OF_TRAINERS.command([sys.executable, "-m", "topologies.emulation.launcher"])],
+                [*network.enter(host), *TRAINER_PRIORITY.command([sys.executable, "-m", "topologies.emulation.launcher"])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log(f"trainers-{host}"),

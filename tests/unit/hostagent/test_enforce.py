@@ -61,7 +61,7 @@ class FakeQueues:
         return changes
 
     def counts(self, interface: str) -> dict[int, ClassCount]:
-        if interface in self.foreign:
+        if interface in self.foreign or interface not in self.trees:
             return {}
         return {id_: ClassCount(0, 0, 0, 0) for id_ in self.trees[interface].classes}
 
@@ -402,3 +402,24 @@ def test_what_an_interface_is_made_of_is_read_again_after_some_reports(
     with pytest.raises(PlatformError, match="e0, a VLAN interface"):
         enforcer.apply(wanted())
     assert queues.trees.keys() == {"e0", "e1"}, "they order what is not tagged"
+
+
+def test_what_interfaces_are_made_of_is_read_once_a_report_at_most_and_of_members_seldom(
+    tmp_path: Path, queues: FakeQueues, sockets: FakeSockets, kernel: FakeKernelChanges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enforcer = Enforcer(StateDirectory(tmp_path / "h1"))
+    card = Interface(name="e0", mac="02:00:00:00:00:01", mtu=ETHERNET_MTU)
+    members = (InterfaceMember(name="e0", mac=card.mac), InterfaceMember(name="e1", mac=card.mac, carries=False))
+    bond = card.model_copy(update={"name": "b0", "kind": "bond", "mode": "active-backup", "members": members})
+    queues.machine = (bond, card, card.model_copy(update={"name": "e1"}))
+    with pytest.raises(PlatformError, match="member of b0"):
+        enforcer.apply(wanted())
+    readings: list[None] = []
+    monkeypatch.setattr(enforcer._misfits, "check_composition", lambda: readings.append(None))
+    kernel.changed = Changed(everything=True)
+    enforcer.counters()
+    assert len(readings) == 1, "of both interfaces"
+    kernel.changed = Changed()
+    for _ in range(4 * WHOLE_TREE_EVERY):
+        enforcer.counters()
+    assert len(readings) <= 1 + 2 * 4, "once for each of them"

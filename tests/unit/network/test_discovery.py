@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beamer.errors import InputError
-from beamer.network.discovery import SeenNetwork, SeenSwitch, asked_for, discovered
+from beamer.network.discovery import SeenNetwork, SeenSwitch, discovered, probed_addresses
 from beamer.network.fabric import Fabric
 from beamer.network.observed_fabric import PortState
 from beamer.network.protocol import Interface, InterfaceMember
@@ -91,8 +91,8 @@ def test_hosts_that_have_ipv6_alone_are_found_by_that_and_others_by_ipv4() -> No
     for name, ip in alone.items():
         management, data = agents[name]
         agents[name] = management, data.model_copy(update={"addresses": (ip, "fd00:1::7", "fe80::1")})
-        assert asked_for(agents[name][1]) == (ip, "fd00:1::7")
-    assert asked_for(agents[FABRIC.hosts[0].name][1]) == (FABRIC.hosts[0].ip,)
+        assert probed_addresses(agents[name][1]) == (ip, "fd00:1::7")
+    assert probed_addresses(agents[FABRIC.hosts[0].name][1]) == (FABRIC.hosts[0].ip,)
     answers = {end: {alone.get(at, FABRIC.host[at].ip): FABRIC.host[at].mac} for at, end in HOSTS.items()}
     found = discovered(replace(SEEN, agents=agents, answers=answers), "n")
     assert all("fd00:1::7, and so has another host" in text for text in found.left_out)

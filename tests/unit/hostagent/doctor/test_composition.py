@@ -35,9 +35,17 @@ def judged(name: str, machine: tuple[Interface, ...], **roots: str) -> list[tupl
     return [(one.verdict, one.found, one.fix) for one in found]
 
 
-def test_a_card_and_a_veth_are_made_of_nothing_else() -> None:
+def test_a_card_and_a_veth_are_made_of_nothing_else_and_a_macvlan_of_one_other() -> None:
     assert judged("eth1", (card("eth1", HOST),)) == [(OK, "eth1 is a card", "")]
-    assert judged("data", (VETH,)) == [(OK, "data is of kind veth, what it is on, if anything, is not read", "")]
+    assert judged("data", (VETH,)) == [(OK, "data is of kind veth, and made of no other interface", "")]
+    upper = card("upper", HOST).model_copy(update={"kind": "macvlan", "parent": "eth1"})
+    assert judged("upper", (upper, card("eth1"))) == [(OK, "upper, a macvlan on eth1", "")]
+    moved = upper.model_copy(update={"parent": None})
+    text = "upper, a macvlan on an interface of another network namespace: run this there, too"
+    assert judged("upper", (moved,)) == [(NOT_CHECKED, text, "")]
+    empty = bond("balance-rr").model_copy(update={"members": ()})
+    ((verdict, said, _),) = judged("bond0", (empty,))
+    assert (verdict, said.endswith("it has no member, so no packet leaves by it")) == (FAULT, True), said
     assert judged("ib0", CARDS) == [(NOT_CHECKED, "ib0 is no Ethernet interface of this network namespace", "")]
 
 
