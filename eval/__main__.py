@@ -113,6 +113,11 @@ COMMANDS = {
         "emulation",
         "Compare mean stage completion times over repeated emulated runs.",
     ),
+    "starts": Command(
+        "eval.gpu.starts:starts",
+        "testing",
+        "Compare searches whose programs start ahead of their turn with the same ones without that, on real processes.",
+    ),
     "training": Command(
         "eval.training:training",
         "digits",

@@ -26,6 +26,7 @@ RESTS_ON: Mapping[str, tuple[str, ...]] = {
     "processes": ("eval.gpu.processes",),
     "rates": ("eval.rates.runs",),
     "ray": ("eval.gpu.ray_search",),
+    "starts": ("eval.gpu.starts",),
     "training": ("eval.training",),
     "trials": ("eval.trials.runs",),
 }

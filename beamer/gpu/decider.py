@@ -1,13 +1,14 @@
 """The seam of decisions: who grants GPUs, a policy that is asked here, or a controller that decides for several searches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
 from beamer.decision.core import DecisionCore, Proposal, seeded
+from beamer.gpu.devices import Devices
 from beamer.gpu.events import Allocated
 from beamer.gpu.ledger import GpuLedger
-from beamer.gpu.model import Allocation, Cluster, Job, check_allocation
+from beamer.gpu.model import Allocation, Cluster, Grant, Job, check_allocation
 from beamer.gpu.policy import GpuPolicy
 from beamer.studies.tracker import Tracker
 
@@ -17,9 +18,18 @@ GpuView = tuple[Cluster, Sequence[Job]]
 Take = Callable[[Allocated], bool]
 """Takes in a decision, durable before it takes effect, and says whether it changes anything."""
 
+Upcoming = Mapping[str, tuple[Grant, Devices]]
+"""By job that waits, what it would be granted if others ended, and the GPUs that this means."""
+
 
 class Decider(Protocol):
-    """Decides which jobs have which GPUs. is_due: whether there is something to decide on that no event has told of."""
+    """Decides which jobs have which GPUs.
+
+    is_due: whether there is something to decide on that no event has told of. looks_ahead: whether it can tell who comes next,
+    so that jobs may be started ahead.
+    """
+
+    looks_ahead: bool = False
 
     @property
     def is_due(self) -> bool:
@@ -30,6 +40,10 @@ class Decider(Protocol):
 
         Returns when to be asked again if nothing happens, None: not at all.
         """
+
+    def upcoming(self, now: float, ahead: Collection[str]) -> Upcoming:
+        """Return which jobs would have which GPUs if those ended that have them, and those in `ahead`; the first one first."""
+        return {}
 
     def revoke(self, now: float, take: Take) -> None:
         """Have `take` take their GPUs from all jobs."""
@@ -44,6 +58,7 @@ class PolicyDecider:
     def __init__(self, tracker: Tracker, ledger: GpuLedger, policy: GpuPolicy[Any], seed: int = 0, live: bool = True) -> None:
         self.policy = policy
         self.is_due = False
+        self.looks_ahead = True
         self._tracker = tracker
         self._ledger = ledger
         self._core: DecisionCore[Any, GpuView, Allocation] = DecisionCore(
@@ -68,6 +83,17 @@ class PolicyDecider:
         devices = self._ledger.assigned(grants)
         take(Allocated(now, self.policy.name, next_generation(self._ledger), proposal.plain_state, grants, devices))
         self._core.adopt(proposal)
+
+    def upcoming(self, now: float, ahead: Collection[str]) -> Upcoming:
+        """Ask the policy about the jobs that wait alone, and take nothing of that in."""
+        granted = self._ledger.granted
+        cluster, jobs = self._view()
+        waiting = [job for job in jobs if job.key not in granted and job.key not in ahead]
+        if not waiting:
+            return {}
+        grants = self.propose(lambda: (cluster, waiting), {}, now).content
+        devices = self._ledger.assigned(grants)
+        return {key: (grant, devices[key]) for key, grant in grants.items()}
 
     def revoke(self, now: float, take: Take) -> None:
         """Have `take` take their GPUs from all jobs; what the policy remembers stays."""

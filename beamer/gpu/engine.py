@@ -6,17 +6,22 @@ what takes longer (a job on its way to an iteration boundary) is accepted, conti
 
 What a call does depends on the state that the job is in:
 
-             unknown   RUNNING       STOPPING      SUSPENDED               PARKED        FINISHED, FAILED
-    start    runs      -             runs there    runs there (see below)  runs there    -
-    suspend  error     SUSPENDED     waits         -                       -             -
-    resume   error     -             -             RUNNING                 error         -
-    resize   error     runs there    runs there    runs there, restarted   runs there    -
-    (None)   error     PARKED        PARKED        PARKED                  -             -
-    stop     -         forgotten     forgotten     forgotten               forgotten     forgotten
-    (time)   -         -             -             PARKED (see below)      -             -
+             unknown    PREPARING, PREPARED  RUNNING       STOPPING      SUSPENDED              PARKED      FINISHED, FAILED
+    prepare  PREPARING  prepared there       -             -             -                      PREPARING   -
+    start    runs       runs there           -             runs there    runs there (see below) runs there  -
+    suspend  error      -                    SUSPENDED     waits         -                      -           -
+    resume   error      RUNNING              -             -             RUNNING                error       -
+    resize   error      runs there           runs there    runs there    runs there, restarted  runs there  -
+    (None)   error      PARKED               PARKED        PARKED        PARKED                 -           -
+    stop     -          forgotten            forgotten     forgotten     forgotten              forgotten   forgotten
+    (time)   -          PREPARED             -             -             PARKED (see below)     -           -
 
 "-": nothing; "error": `EngineError`; "waits": for the job's next state, and does what it does there; "runs there": the job
 runs on the placement of the call, from its checkpoint if it has one, at once if it is RUNNING there already.
+A program takes seconds until it computes: it imports its packages, and a GPU that is granted to it meanwhile stands idle. An
+engine that prepares (`Engine.prepares`) starts a job's processes ahead, while others have the GPUs of their placement. They are
+held before they use these: at their first line of output, or when they open a GPU's device. A job that is started where it was
+prepared is let go; anywhere else it is launched anew, and nothing is lost. Other engines do nothing upon `prepare`.
 A suspended job that is started runs on that placement afterwards, too: resumed if the placement is the one that it has,
 otherwise from its checkpoint. An engine that does not keep memory (`Engine.keeps_memory`) parks a job that is suspended and
 lets `resume` run one that is PARKED, or STOPPING to be, on the GPUs that it had last.
@@ -46,10 +51,13 @@ class RunState(StrEnum):
     """What a job's processes do.
 
     A job that is not known to the engine has no state. STOPPING: on its way to an iteration boundary, to leave its GPUs.
+    PREPARING: its processes start ahead, on the processors alone. PREPARED: they are held before they use a GPU.
     SUSPENDED: its processes are frozen and keep their memory. PARKED: they are gone, its checkpoint remains.
     FINISHED, FAILED: they have ended by themselves, at their target or not; the job is left as it is until it is stopped.
     """
 
+    PREPARING = "preparing"
+    PREPARED = "prepared"
     RUNNING = "running"
     STOPPING = "stopping"
     SUSPENDED = "suspended"
@@ -68,9 +76,14 @@ class RunState(StrEnum):
         return self in (RunState.RUNNING, RunState.STOPPING)
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether its processes were started ahead, and have not been let go."""
+        return self in (RunState.PREPARING, RunState.PREPARED)
+
+    @property
     def has_processes(self) -> bool:
         """Whether it has processes, frozen ones included."""
-        return self.is_computing or self is RunState.SUSPENDED
+        return self.is_computing or self.is_ahead or self is RunState.SUSPENDED
 
 
 @dataclass(frozen=True)
@@ -89,7 +102,7 @@ class Observed:
     state: RunState
     """What its processes do."""
     placement: Placement | None = None
-    """The GPUs that its processes hold, compute on or have memory on; None where they are gone."""
+    """The GPUs that its processes hold, compute on, have memory on or were prepared for; None where they are gone."""
     reports: tuple[Report, ...] = ()
     """Reports since the last call of `Engine.report`, each delivered once.
 
@@ -138,10 +151,12 @@ class Engine(ABC):
     `start` and `resize` check placements as `check_placement` does, before anything is changed.
     keeps_memory: whether a suspended job keeps its memory, so that only the same GPUs can resume it; otherwise it is parked.
     stops_at_once: whether the GPUs of a stopped job are free when `stop` returns; otherwise at its next iteration boundary.
+    prepares: whether jobs can be started ahead of their turn on GPUs.
     """
 
     keeps_memory: bool = True
     stops_at_once: bool = True
+    prepares: bool = False
 
     @abstractmethod
     def nodes(self) -> tuple[Node, ...]:
@@ -154,6 +169,16 @@ class Engine(ABC):
         A suspended one runs on these GPUs, too: resumed if they are its own, otherwise from its checkpoint.
         Raises `EngineError` for a job that the engine has no description of.
         """
+
+    def prepare(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:  # noqa: B027  # Most engines cannot.
+        """Start a job's processes ahead, to be held before they use these GPUs; nothing where the engine does not prepare.
+
+        One that has processes that were not started ahead, or has ended, is left as it is.
+        """
+
+    def may_prepare(self, placement: Placement) -> bool:
+        """Return whether processors and memory there are free enough for one more job to be started ahead."""
+        return False
 
     @abstractmethod
     def suspend(self, job: str, timeout_s: float = 5.0) -> None:

@@ -8,10 +8,10 @@ Without a controller what runs goes on, and nothing further is started.
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from beamer.errors import InputError
-from beamer.gpu.decider import Take, next_generation
+from beamer.gpu.decider import Take, Upcoming, next_generation
 from beamer.gpu.events import Allocated, NodesSeen, RanksSeen, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.link import EngineLink
@@ -27,7 +27,9 @@ log = logging.getLogger("beamer.gpu")
 
 
 class ControllerDecider:
-    """Carry out what a controller grants."""
+    """Carry out what a controller grants. Nothing is started ahead: another search may come next."""
+
+    looks_ahead = False
 
     def __init__(self, tracker: Tracker, ledger: GpuLedger, link: EngineLink) -> None:
         self._tracker = tracker
@@ -63,6 +65,10 @@ class ControllerDecider:
                 return now + RETRY_S
         self._link.acted_upon = held
         return None
+
+    def upcoming(self, now: float, ahead: Collection[str]) -> Upcoming:
+        """Return nothing."""
+        return {}
 
     def revoke(self, now: float, take: Take) -> None:
         """Have `take` take their GPUs from all trials."""

@@ -9,12 +9,13 @@ from dataclasses import replace
 from math import nan
 
 from beamer.errors import EngineError, InputError
-from beamer.gpu.decider import Decider
+from beamer.gpu.decider import Decider, Upcoming
+from beamer.gpu.devices import Devices
 from beamer.gpu.engine import Engine, Observed, Placement, RunState
 from beamer.gpu.events import NodesSeen, RanksSeen, ReportRefused, RunFailed, RunFinished, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.limits import RunLimits
-from beamer.gpu.model import Report
+from beamer.gpu.model import Grant, Report
 from beamer.gpu.reconcile import Action, Call, actions
 from beamer.studies.events import Event, TrialEnded
 from beamer.studies.model import TrialStatus
@@ -23,6 +24,8 @@ from beamer.studies.wakes import Wakes
 
 AWAKENING = Wakes.GPUS | Wakes.GPUS_PACE  # A scheduler decides after both at its next step.
 NO_LIMITS = RunLimits()
+AHEAD = 8  # So many jobs for each GPU are started ahead at most: each keeps memory of its node.
+AHEAD_EVERY_S = 0.25  # Who comes next is asked no more often.
 ROUNDS = 8  # A step makes so many rounds of calls, as every job may have to leave its GPUs before another comes.
 
 log = logging.getLogger("beamer.gpu")
@@ -58,6 +61,9 @@ class Scheduler:
         self._decider = decider
         self._wake_s: float | None = None
         self._awake = True
+        self._prepares = engine.prepares and decider.looks_ahead
+        self._next_ahead_s = 0.0
+        self._upcoming: tuple[tuple[int, frozenset[str]], Upcoming] | None = None
         self._logged: dict[str, str] = {}
         self._last_refused: set[str] = set()  # jobs whose latest report was refused, though perhaps in an earlier step
 
@@ -89,6 +95,7 @@ class Scheduler:
             self._awake = False
             self._wake_s = self._decider.decide(now, self.take)
         self._carry_out(seen, now)
+        self._start_ahead(now)
         return now if self._awake else self._wake_s
 
     def watch(self, now: float) -> Mapping[str, Observed]:
@@ -174,13 +181,35 @@ class Scheduler:
         stuck: set[str] = set()  # The next step tries these jobs again.
         for _ in range(ROUNDS):
             failed = {key: self.ledger.failed_launch(key) for key in seen}
-            due = actions(self._wanted(), self.ledger.live_jobs, seen, stuck, failed)
+            due = actions(self._wanted(), self.ledger.live_jobs, seen, stuck, failed, self._prepares)
             if self._is_over():
                 due = tuple(action for action in due if action.call is Call.STOP)
             if not due:
                 return
             stuck.update(action.job for action in due if not self._perform(action))
             seen = self._observe(now)
+
+    def _start_ahead(self, now: float) -> None:
+        """Start jobs ahead that come next, as far as the engine has processors and memory for them."""
+        if not self._prepares or self._is_over() or now < self._next_ahead_s:
+            return
+        self._next_ahead_s = now + AHEAD_EVERY_S
+        ahead = frozenset(key for key, one in self.seen.items() if one.state.is_ahead)
+        if len(ahead) >= AHEAD * sum(node.gpus for node in self.ledger.cluster.nodes):
+            return
+        for key, (grant, devices) in self._comes_next(ahead, now).items():
+            one, placement = self.seen.get(key), _placement(grant, devices)
+            if one is not None and (one.state.has_processes or one.state.is_finished):
+                continue
+            if not self.engine.may_prepare(placement) or not self._perform(Action(Call.PREPARE, key, placement)):
+                return
+
+    def _comes_next(self, ahead: frozenset[str], now: float) -> Upcoming:
+        """Return who comes next after the jobs in `ahead`; whoever decides is asked when that or what was granted changes."""
+        decided = self.ledger.decision.generation if self.ledger.decision else 0
+        if self._upcoming is None or self._upcoming[0] != (decided, ahead):
+            self._upcoming = (decided, ahead), self._decider.upcoming(now, ahead)
+        return self._upcoming[1]
 
     def _perform(self, action: Action) -> bool:
         try:
@@ -192,8 +221,9 @@ class Scheduler:
 
     def _wanted(self) -> Mapping[str, Placement]:
         devices = self.ledger.devices
-        wanted: dict[str, Placement] = {}
-        for key, grant in self.ledger.granted.items():
-            servers = tuple(node for node, count in grant.servers for _ in range(count))
-            wanted[key] = Placement(devices[key], servers, grant.batch_size)
-        return wanted
+        return {key: _placement(grant, devices[key]) for key, grant in self.ledger.granted.items()}
+
+
+def _placement(grant: Grant, devices: Devices) -> Placement:
+    servers = tuple(node for node, count in grant.servers for _ in range(count))
+    return Placement(devices, servers, grant.batch_size)

@@ -52,12 +52,18 @@ class _Node(NodeSettings):
 class LocalSettings(EngineSettings):
     """Settings of `LocalEngine`."""
 
-    may_change: ClassVar[tuple[str, ...]] = ("nodes", "group")
+    may_change: ClassVar[tuple[str, ...]] = ("nodes", "group", "prepare")
 
     nodes: list[_Node] = Field(min_length=1)  # type: ignore[assignment]  # Nothing is added to them.
     """The nodes, and how each is reached."""
     keep_memory: bool = True
     """Whether suspended jobs are frozen on their GPUs; otherwise they leave them at an iteration boundary."""
+    prepare: bool = True
+    """Whether configurations that come next are started ahead, on processors alone, while others have the GPUs.
+
+    They are frozen at their first line of output, or when they open a GPU's device, and go on where they were when it is their
+    turn. How many there are at once follows from what processors and memory are idle.
+    """
     group: str = "auto"
     """How processes are frozen: `cgroup2`, `signals`, or `auto`, which takes the first of them that can be had."""
 
@@ -75,7 +81,7 @@ class LocalSettings(EngineSettings):
 
     def open(self, directory: Path, launch: Launch, clock: Callable[[], float]) -> LocalEngine:
         """Return the engine."""
-        return LocalEngine(self.cluster, directory, launch, self.keep_memory, self.group, clock)
+        return LocalEngine(self.cluster, directory, launch, self.keep_memory, self.group, clock, self.prepare)
 
     @property
     def poll_interval_s(self) -> float:

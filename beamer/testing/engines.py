@@ -89,6 +89,15 @@ class _Bench:
         self.starts(key, placement)
         return key
 
+    def prepares(self, name: str, placement: Placement) -> str:
+        """Have an endless job started ahead, and wait until it is held; return its key."""
+        if not self.engine.prepares:
+            raise SkipTest("the engine does not prepare")
+        key = self.harness.job(name, ENDLESS)
+        self.engine.prepare(key, placement, TIMEOUT_S)
+        self.reaches(key, RunState.PREPARED, placement)
+        return key
+
     def starts(self, key: str, placement: Placement) -> None:
         """Start a job, and wait until it runs there and progresses."""
         self.engine.start(key, placement, TIMEOUT_S)
@@ -264,6 +273,84 @@ def starts_once(bench: _Bench) -> None:
         assert (observed.state, observed.placement) == (RunState.RUNNING, bench.two)
     bench.progresses(key)
     assert bench.look()[key].placement == bench.two
+
+
+@_check
+def prepares_only_where_it_says_so(bench: _Bench) -> None:
+    """An engine that does not prepare does nothing upon it, and never has it asked for."""
+    if bench.engine.prepares:
+        raise SkipTest("it prepares")
+    key = bench.harness.job("prepared", ENDLESS)
+    bench.engine.prepare(key, bench.one, TIMEOUT_S)
+    assert key not in bench.look()
+    assert not bench.engine.may_prepare(bench.one)
+
+
+@_check
+def holds_who_was_prepared_until_it_is_started(bench: _Bench) -> None:
+    """It does not compute before, while another has its GPU, and goes on in the launch that was made ahead."""
+    first = bench.runs("first", bench.one)
+    key = bench.prepares("prepared", bench.one)
+    done = bench.done(key)
+    bench.progresses(first)
+    assert bench.done(key) == done
+    bench.engine.suspend(first, TIMEOUT_S)
+    bench.reaches(first, bench.at_rest, bench.one if bench.engine.keeps_memory else None)
+    bench.starts(key, bench.one)
+    assert bench.look()[key].launch <= 1
+
+
+@_check
+def starts_who_was_prepared_elsewhere(bench: _Bench) -> None:
+    """What was prepared for other GPUs is launched anew."""
+    bench.starts(bench.prepares("prepared", bench.one), bench.other)
+
+
+@_check
+def prepares_again_elsewhere(bench: _Bench) -> None:
+    """Whoever was prepared for other GPUs is prepared for these."""
+    key = bench.prepares("prepared", bench.one)
+    bench.engine.prepare(key, bench.other, TIMEOUT_S)
+    bench.reaches(key, RunState.PREPARED, bench.other)
+    bench.engine.suspend(key, TIMEOUT_S)
+    bench.reaches(key, RunState.PREPARED, bench.other)
+    bench.engine.resume(key, TIMEOUT_S)
+    bench.reaches(key, RunState.RUNNING, bench.other)
+    bench.progresses(key)
+
+
+@_check
+def prepares_who_was_parked(bench: _Bench) -> None:
+    """It goes on from its checkpoint; parked or stopped before that, nothing of it is left running."""
+    bench.prepares("unused", bench.other)
+    key = bench.runs("parked", bench.one)
+    bench.parks(key)
+    done = bench.done(key)
+    bench.engine.prepare(key, bench.one, TIMEOUT_S)
+    bench.reaches(key, RunState.PREPARED, bench.one)
+    bench.parks(key)
+    bench.engine.prepare(key, bench.one, TIMEOUT_S)
+    bench.reaches(key, RunState.PREPARED, bench.one)
+    bench.moves(key, bench.one)
+    assert bench.done(key) > done
+    for one in list(bench.look()):
+        bench.engine.stop(one, TIMEOUT_S)
+    assert not bench.look()
+
+
+@_check
+def leaves_alone_who_runs_or_is_suspended(bench: _Bench) -> None:
+    """There is nothing to prepare of a job that has processes."""
+    if not bench.engine.prepares:
+        raise SkipTest("the engine does not prepare")
+    key = bench.runs("running", bench.one)
+    bench.engine.prepare(key, bench.other, TIMEOUT_S)
+    bench.reaches(key, RunState.RUNNING, bench.one)
+    bench.progresses(key)
+    bench.rests(key, bench.one)
+    if bench.engine.keeps_memory:
+        bench.engine.prepare(key, bench.one, TIMEOUT_S)
+        bench.reaches(key, RunState.SUSPENDED, bench.one)
 
 
 @_check

@@ -50,6 +50,7 @@ NOT_RUN_AGAIN: Mapping[str, str] = {
     "packets": f"{ON_REAL_THINGS}: tests/emulation runs searches that meet",
     "processes": f"{ON_REAL_THINGS}: tests/unit/eval/gpu/test_restart_costs.py",
     "ray": f"{ON_REAL_THINGS}: tests/ray runs such a search under each policy",
+    "starts": f"{ON_REAL_THINGS}: tests/processes/test_started_ahead.py starts configurations ahead",
     "training": f"{ON_REAL_THINGS}: tests/emulation runs a search that trains",
 }
 """Results files of which no cell can be made again to the digit, with the reason and what stands for them."""

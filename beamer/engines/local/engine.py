@@ -19,6 +19,7 @@ from pathlib import Path
 from beamer.engines.local.job import MAX_POLL_S, POLL_S, Busy, LocalJob
 from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.record import Record, last_run, load
+from beamer.engines.local.spare import SpareCapacity
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.engines.local.states import Phase
 from beamer.engines.local.supervisor import groups, store
@@ -37,7 +38,7 @@ class LocalEngine(Engine):
     cluster: where. root: the directory of jobs, which one engine at a time uses. launch: what to run for a job, called when it
     is first started; it raises `LookupError` for one that it does not know. keep_memory: whether suspended jobs are frozen on
     their GPUs, or leave them at an iteration boundary. group: how processes are frozen, one of `groups.KINDS`. clock: the
-    scheduler's, which reports are on.
+    scheduler's, which reports are on. ahead: whether jobs are started ahead of their turn, where there is room.
     """
 
     def __init__(
@@ -48,10 +49,13 @@ class LocalEngine(Engine):
         keep_memory: bool = True,
         group: str = "auto",
         clock: Callable[[], float] = time.time,
+        ahead: bool = False,
     ) -> None:
         if group not in groups.KINDS:
             raise InputError("group", group, nearest(group, groups.KINDS))
         self.keeps_memory = keep_memory
+        self.prepares = ahead
+        self._spare = SpareCapacity()
         self._cluster = cluster
         self._root = root.resolve()
         self._launch = launch
@@ -91,6 +95,28 @@ class LocalEngine(Engine):
         self._monitor.update()
         return tuple(node for name, node in self._nodes.items() if not self._monitor.problem(name))
 
+    def may_prepare(self, placement: Placement) -> bool:
+        """Return whether this machine has a processor and memory to spare; of other ones, whether no job starts ahead there."""
+        elsewhere = {node for node, _ in placement.devices if not self._cluster.node[node].launcher.direct}
+        if not elsewhere:
+            return self._spare.suffices(time.monotonic())
+        starting = [job for job in list(self._jobs.values()) if job.is_ahead and not job.suspended]
+        return not any(node in elsewhere for job in starting for node in job.record.ranks)
+
+    def prepare(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
+        """Launch a job's ranks, to be frozen before they use these GPUs."""
+        if not self.prepares:
+            return
+        left_s = self._check(job, "prepare", placement, timeout_s)
+        known = self._jobs.get(job) or self._new(job, placement, held=True)
+        with self._locked(known, "prepare", left_s) as (local_job, until):
+            local_job.refresh("prepare", until)
+            if local_job.is_ahead and local_job.record.placement != placement:
+                local_job.drop("prepare", until)
+            if local_job.record.phase is Phase.PARKED:
+                local_job.relaunch(placement, held=True)
+            local_job.advance("prepare", until, Phase.LAUNCHING)
+
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
         """Run a job on these GPUs, from its checkpoint if it has one.
 
@@ -99,6 +125,10 @@ class LocalEngine(Engine):
         left_s = self._check(job, "start", placement, timeout_s)
         with self._locked(self._jobs.get(job) or self._new(job, placement), "start", left_s) as (local_job, until):
             local_job.refresh("start", until)
+            if local_job.is_ahead and local_job.record.placement == placement:
+                local_job.let_go("start", until)
+            elif local_job.is_ahead:
+                local_job.drop("start", until)
             if local_job.record.phase is Phase.PARKED:
                 local_job.relaunch(placement)
             elif local_job.record.phase is Phase.STOPPING:
@@ -113,6 +143,8 @@ class LocalEngine(Engine):
 
     def suspend(self, job: str, timeout_s: float = 5.0) -> None:
         """Freeze a job's processes on all of its nodes, or park the job where memory is not kept."""
+        if self._get(job, "suspend").is_ahead:
+            return
         if not self.keeps_memory:
             self.resize(job, None, timeout_s)
             return
@@ -128,7 +160,9 @@ class LocalEngine(Engine):
             if not self.keeps_memory and local_job.record.phase in (Phase.PARKED, Phase.STOPPING):
                 self.start(job, local_job.record.next_placement or local_job.record.placement, timeout_s)
             local_job.advance("resume", until, Phase.LAUNCHING)
-            if local_job.record.phase is Phase.LAUNCHED:
+            if local_job.is_ahead:
+                local_job.let_go("resume", until)
+            elif local_job.record.phase is Phase.LAUNCHED:
                 local_job.freeze(False, until)
             elif local_job.record.phase is Phase.PARKED:
                 raise EngineError(f"{job}: resume: it is parked and its memory gone; start it")
@@ -141,6 +175,11 @@ class LocalEngine(Engine):
         left_s = timeout_s if placement is None else self._check(job, "resize", placement, timeout_s)
         with self._locked(self._get(job, "resize"), "resize", left_s) as (local_job, until):
             local_job.refresh("resize", until)
+            if local_job.is_ahead and local_job.record.placement == placement:
+                local_job.let_go("resize", until)
+                return
+            if local_job.is_ahead:
+                local_job.drop("resize", until)
             phase = local_job.record.phase
             if phase is Phase.STOPPING:
                 local_job.set(next_placement=placement)
@@ -205,8 +244,8 @@ class LocalEngine(Engine):
                 raise EngineError(f"{job}: {call}: node {node} does not respond: {problem}")
         return until - time.monotonic()
 
-    def _new(self, job: str, placement: Placement) -> LocalJob:
-        """Record a job that is not known yet."""
+    def _new(self, job: str, placement: Placement, held: bool = False) -> LocalJob:
+        """Record a job that is not known yet. held: as of `Record`."""
         try:
             spec = self._launch(job)
         except LookupError as error:
@@ -223,7 +262,7 @@ class LocalEngine(Engine):
                     raise EngineError(f"{job}: start: {directory} cannot be used: {error}") from error
                 spec = replace(spec, checkpoint=spec.checkpoint or str(directory / "checkpoint"))
                 known = LocalJob(
-                    Record(job, spec, placement, nodes, run=last.run + 1, unlaunched=nodes, progress=last.progress),
+                    Record(job, spec, placement, nodes, run=last.run + 1, unlaunched=nodes, progress=last.progress, held=held),
                     directory,
                     self._cluster,
                     self._monitor,

@@ -91,14 +91,14 @@ class LocalJob:
             raise EngineError(f"{record.job}: {self.directory}/job cannot be written: {error}") from error
         self.record = record
 
-    def relaunch(self, placement: Placement, taken_ports: int = 0, note: str = "") -> None:
-        """Record that the next run is to be launched. taken_ports: of those before it, in a row. note: as of `Record`."""
+    def relaunch(self, placement: Placement, taken_ports: int = 0, note: str = "", held: bool = False) -> None:
+        """Record that the next run is to be launched. taken_ports: of those before it, in a row. note, held: as of `Record`."""
         before = self.record
         nodes = tuple(dict.fromkeys((*before.nodes, *(node for node, _ in placement.devices))))
         unlaunched = tuple(node for node in nodes if node in before.unlaunched or node not in before.nodes)
         self.set(
             phase=Phase.LAUNCHING, run=before.run + 1, placement=placement, nodes=nodes, unlaunched=unlaunched,
-            next_placement=None, port=0, taken_ports=taken_ports, note=note or before.note,
+            next_placement=None, port=0, taken_ports=taken_ports, note=note or before.note, held=held,
         )  # fmt: skip
         self.suspended = False
 
@@ -134,13 +134,44 @@ class LocalJob:
             self._cost("suspend_s" if suspend else "resume_s", time.monotonic() - begun)
         self.suspended = suspend
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether its ranks were started ahead, or will be, and have not been let go."""
+        return self.record.held and self.record.phase in (Phase.LAUNCHING, Phase.LAUNCHED)
+
+    def let_go(self, call: str, until: float) -> None:
+        """Have ranks that were started ahead go on."""
+        self.advance(call, until, Phase.LAUNCHING)
+        statuses = self.supervisors.statuses(until)
+        self.update(statuses)
+        if self.is_ahead:
+            self.supervisors.ask_all(dict.fromkeys(statuses, Resume(left_s(until))), until)
+            self.set(held=False)
+            self.suspended = False
+
+    def drop(self, call: str, until: float) -> None:
+        """End ranks that were started ahead, so that the job is parked; what they have computed is saved."""
+        self.advance(call, until, Phase.LAUNCHING)
+        statuses = self.supervisors.statuses(until)
+        self.update(statuses)
+        if not self.is_ahead:
+            return
+        leader = RunStatuses(self.record.run, statuses).leader
+        if leader is not None and leader.run.progress.step > self.record.progress.step:
+            self.set(phase=Phase.STOPPING, next_placement=None, held=False)
+        else:
+            self.set(phase=Phase.KILLING, after_kill=Phase.PARKED, held=False)
+        self.advance(call, until, Phase.STOPPING, Phase.KILLING)
+
     def _park_after_s(self, statuses: Mapping[str, Status]) -> float | None:
         """Return for how long the job may be suspended before its ranks give each other up, None: for ever."""
+        leader, longest_s = RunStatuses(self.record.run, statuses).leader, self._longest_suspension_s
+        return None if leader is None or longest_s is None else max(longest_s - leader.run.paused_s, 0.0)
+
+    @property
+    def _longest_suspension_s(self) -> float | None:
         timeout_s = self.record.spec.collective_timeout_s
-        leader = RunStatuses(self.record.run, statuses).leader
-        if not timeout_s or leader is None or len(self.record.placement.devices) < 2:
-            return None
-        return max(PARK_SHARE * timeout_s - leader.run.paused_s, 0.0)
+        return PARK_SHARE * timeout_s if timeout_s and len(self.record.placement.devices) > 1 else None
 
     def advance(self, call: str, until: float, *phases: Phase) -> None:
         """Take steps as long as the job is in one of these phases. Raises `EngineError` when the time is over."""
@@ -174,7 +205,7 @@ class LocalJob:
         address = "127.0.0.1" if len(record.ranks) == 1 else self._cluster.node[first].address
         launch = Launch(
             record.run, record.spec, (), (), len(record.placement.devices), address, record.port, self._batch_size,
-            record.progress, record.gap_s, record.ran_s, record.quiet_s,
+            record.progress, record.gap_s, record.ran_s, record.quiet_s, record.held, self._longest_suspension_s,
         )  # fmt: skip
         launches = {}
         for name, ranks in record.ranks.items():
@@ -222,7 +253,7 @@ class LocalJob:
                 self.set(phase=Phase.PARKED, note=note, **known)
             else:
                 self.set(**known)
-                self.relaunch(self.record.placement, taken + 1, note)
+                self.relaunch(self.record.placement, taken + 1, note, self.record.held)
                 self._launch(until)
         else:
             self.set(phase=self.record.after_kill, **known)
@@ -256,6 +287,9 @@ class LocalJob:
         if RanksState.STOPPING in states:
             self.set(phase=Phase.STOPPING, next_placement=None)
         self.suspended = states == {RanksState.SUSPENDED}
+        found = RunStatuses(self.record.run, statuses).of_run.values()
+        if self.record.held and found and not any(status.run.held for status in found):
+            self.set(held=False)  # A supervisor of version 1 holds nothing.
 
     # Reports.
 
@@ -278,7 +312,7 @@ class LocalJob:
             self.update(self._seen.by_node)
         with suppress(EngineError):
             self.advance("report", until, Phase.KILLING)
-            if self.record.phase is Phase.LAUNCHED and self._is_suspended_in_part(statuses):
+            if self.record.phase is Phase.LAUNCHED and not self.is_ahead and self._is_suspended_in_part(statuses):
                 self.freeze(False, until)  # The suspended part computes nothing, and nobody else would resume it.
         self._leave([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
@@ -309,7 +343,10 @@ class LocalJob:
     ) -> Observed:
         """Return the job's state as it is known, with what is new."""
         phase = self.record.phase
-        state = RunState.SUSPENDED if phase is Phase.LAUNCHED and self.suspended else RUN_STATE[phase]
+        is_frozen = phase is Phase.LAUNCHED and self.suspended
+        state = RunState.SUSPENDED if is_frozen else RUN_STATE[phase]
+        if self.is_ahead:
+            state = RunState.PREPARED if is_frozen else RunState.PREPARING
         placement = self.record.placement if state.has_processes else None
         if state.is_finished and not reports and self._last:
             reports = (self._last,)

@@ -31,7 +31,8 @@ class Record:
     them that no launch has been sent to, so that nothing of the job runs there. next_placement: where to run after
     `Phase.STOPPING`, None: nowhere. after_kill: the phase after `Phase.KILLING`. port: of rank 0. gap_s: how long
     the job has computed nothing before its launch. note: what was lost, or why it failed. taken_ports: launches in a row whose
-    port another program had. ran_s, quiet_s: as in `RunStatus`, of the runs before this one.
+    port another program had. ran_s, quiet_s: as in `RunStatus`, of the runs before this one. held: whether the run was started
+    ahead and has not been let go.
     """
 
     job: str
@@ -50,6 +51,7 @@ class Record:
     taken_ports: int = 0
     ran_s: float = 0.0
     quiet_s: float = 0.0
+    held: bool = False
 
     @property
     def ranks(self) -> dict[str, list[int]]:

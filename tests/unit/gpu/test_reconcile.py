@@ -69,3 +69,48 @@ def test_a_job_that_is_being_parked_by_nobodys_call_is_waited_for() -> None:
     assert actions({"z": ONE}, {"x", "z"}, {"x": Observed(RunState.STOPPING, ONE)}) == ()
     parked = {"x": Observed(RunState.PARKED, None, launch=1)}
     assert actions({"x": ONE}, {"x"}, parked) == (Action(Call.START, "x", ONE),)
+
+
+def ahead(placement: Placement, is_held: bool) -> Observed:
+    return Observed(RunState.PREPARED if is_held else RunState.PREPARING, placement)
+
+
+def test_who_has_the_gpus_of_one_without_processes_goes_on_until_that_is_ready() -> None:
+    wanted, live = {"x": ONE}, {"x", "y"}
+    assert actions(wanted, live, {"y": running(ONE)}, prepares=True) == (Action(Call.PREPARE, "x", ONE),)
+    parked = {"x": Observed(RunState.PARKED), "y": running(ONE)}
+    assert actions(wanted, live, parked, prepares=True) == (Action(Call.PREPARE, "x", ONE),)
+    assert actions(wanted, live, {"x": ahead(ONE, False), "y": running(ONE)}, prepares=True) == ()
+    ready = {"x": ahead(ONE, True), "y": running(ONE)}
+    assert actions(wanted, live, ready, prepares=True) == (Action(Call.SUSPEND, "y"),)
+    ready["y"] = Observed(RunState.SUSPENDED, ONE)
+    assert actions(wanted, live, ready, prepares=True) == (Action(Call.START, "x", ONE),)
+
+
+def test_one_that_was_prepared_for_other_gpus_is_prepared_for_these() -> None:
+    seen = {"x": ahead(OTHER, True), "y": running(ONE)}
+    assert actions({"x": ONE}, {"x", "y"}, seen, prepares=True) == (Action(Call.PREPARE, "x", ONE),)
+    assert actions({"x": ONE}, {"x"}, {"x": ahead(OTHER, True)}, prepares=True) == (Action(Call.START, "x", ONE),)
+
+
+def test_gpus_of_which_not_all_are_waited_for_are_freed_at_once() -> None:
+    wanted, live = {"x": ONE, "z": OTHER}, {"x", "y", "z"}
+    seen = {"y": running(TWO), "z": Observed(RunState.SUSPENDED, OTHER)}
+    assert actions(wanted, live, seen, prepares=True) == (Action(Call.SUSPEND, "y"),)
+    assert actions({"x": ONE}, live, {"y": running(TWO)}, prepares=True) == (Action(Call.SUSPEND, "y"),)
+
+
+def test_one_on_free_gpus_is_not_prepared_but_started_and_so_is_everyone_where_nothing_is_prepared() -> None:
+    assert actions({"x": ONE}, {"x"}, {}, prepares=True) == (Action(Call.START, "x", ONE),)
+    assert actions({"x": ONE}, {"x"}, {"x": ahead(ONE, False)}, prepares=True) == (Action(Call.START, "x", ONE),)
+    assert actions({"x": ONE}, {"x", "y"}, {"y": running(ONE)}) == (Action(Call.SUSPEND, "y"),)
+
+
+def test_nobody_waits_for_one_whose_preparation_fails_or_that_has_ended() -> None:
+    assert actions({"x": ONE}, {"x", "y"}, {"y": running(ONE)}, {"x"}, prepares=True) == (Action(Call.SUSPEND, "y"),)
+    assert actions({"x": ONE}, {"y"}, {"y": running(ONE)}, prepares=True) == (Action(Call.SUSPEND, "y"),)
+
+
+def test_one_that_was_prepared_and_is_not_wanted_any_more_is_left() -> None:
+    assert actions({}, {"x"}, {"x": ahead(ONE, True)}, prepares=True) == ()
+    assert actions({}, set(), {"x": ahead(ONE, True)}, prepares=True) == (Action(Call.STOP, "x"),)

@@ -66,6 +66,10 @@ class Launch:
     """As in `RunStatus`, of the runs before this one."""
     quiet_s: float = 0.0
     """As in `RunStatus`, of the runs before this one."""
+    holds: Annotated[bool, Since(2)] = False
+    """Whether the ranks are frozen before they use a GPU, until they are resumed."""
+    park_after_s: Annotated[float | None, Since(2)] = None
+    """As in `Suspend`, of ranks that are held."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Suspend:
 
 @dataclass(frozen=True)
 class Resume:
-    """Thaw the ranks."""
+    """Thaw the ranks; those that are to be held are not, if they have not been yet."""
 
     timeout_s: float
 
@@ -123,6 +127,7 @@ class RunStatus:
     them here has printed anything; paused_s: for how long they were suspended since the last line of progress. died_stopping:
     whether a rank died of the stop signal, so that the others, on all nodes, reach no common boundary. unread: of a run that
     has ended well and of which no line was read as progress here, nor of the runs before it: what it printed last; else "".
+    held: whether its ranks are frozen, or will be, before they use a GPU.
     """
 
     number: int = 0
@@ -141,6 +146,7 @@ class RunStatus:
     paused_s: float = 0.0
     died_stopping: bool = False
     unread: Annotated[str, Since(2)] = ""
+    held: Annotated[bool, Since(2)] = False
 
 
 @dataclass(frozen=True)

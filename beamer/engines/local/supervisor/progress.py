@@ -83,6 +83,7 @@ class Meter:
         self._batch_size = batch_size
         self._every = every
         self._gap_s = gap_s
+        self._ahead_s = 0.0  # It had started for so long when it was held.
         self._iterations = iterations
         self.paused_s = 0.0
         self._in_samples = False
@@ -106,6 +107,11 @@ class Meter:
         return self.last_s is not None or self.progress.step > 0
 
     @property
+    def has_advanced(self) -> bool:
+        """Whether the job has come farther in this run."""
+        return self.progress.step > self._start.step
+
+    @property
     def missing(self) -> float:
         """Iterations to its end that a job has not reported, less than lies between two of its lines left out.
 
@@ -120,6 +126,10 @@ class Meter:
     def pause(self, seconds: float) -> None:
         """Leave out so many seconds for which the job was suspended."""
         self.paused_s += seconds
+
+    def hold(self, now: float) -> None:
+        """Count what was before, as the processes started ahead, to the start alone: they had no GPU."""
+        self._ahead_s, self._launched_s, self.paused_s = now - self._launched_s, now, 0.0
 
     def refuse(self, step: float | None, in_samples: bool) -> None:
         """Take in that a line was refused. step: how far it would have come, None where that cannot be read.
@@ -218,7 +228,7 @@ class Meter:
         computed = min(steps * known, since_launch) if known or not steps else since_launch
         self._move(line, self._start.service_s + computed)
         if known or not steps:
-            self.restart_s = self._gap_s + since_launch - computed
+            self.restart_s = self._gap_s + self._ahead_s + since_launch - computed
 
     def _move(self, line: ProgressLine, service_s: float) -> None:
         self._in_samples = line.in_samples

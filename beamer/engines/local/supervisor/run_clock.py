@@ -10,8 +10,7 @@ class RunClock:
 
     def __init__(self, now: float, ran_s: float, quiet_s: float) -> None:
         self._since_s: float | None = now  # None while the ranks are suspended.
-        self._ran_s = ran_s
-        self._quiet_s = quiet_s
+        self._before = self._ran_s, self._quiet_s = ran_s, quiet_s
 
     def suspend(self, now: float) -> None:
         """Stop counting."""
@@ -20,6 +19,11 @@ class RunClock:
 
     def resume(self, now: float) -> None:
         """Go on counting."""
+        self._since_s = now
+
+    def restart(self, now: float) -> None:
+        """Count this run from now on."""
+        self._ran_s, self._quiet_s = self._before[0], min(self.quiet_s(now), self._before[1])
         self._since_s = now
 
     def hear(self, now: float) -> None:

@@ -43,6 +43,12 @@ class RunWatch:
         self._meter.pause(now - self._suspended_s)
         self._clock.resume(now)
 
+    def hold(self, now: float) -> None:
+        """Count no time from now on, and none of what was before, as the ranks started ahead."""
+        self._meter.hold(now)
+        self._clock.restart(now)
+        self.suspend(now)
+
     def hear(self, now: float) -> None:
         """Take in that a rank has printed something."""
         self._clock.hear(now)
@@ -81,6 +87,11 @@ class RunWatch:
         if not self._refused:
             self._refused = f"{printed.shown!r} is no progress: {error}"
             self.has_news = True
+
+    @property
+    def has_computed(self) -> bool:
+        """Whether the ranks have reported more than was known before their launch."""
+        return self._meter.has_advanced
 
     def last_report(self, now: float) -> NodeReport | None:
         """Return the report of a job that has come to its end, and whose last line was refused; None for any other."""

@@ -17,6 +17,7 @@ from typing import Any, assert_never
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import ORPHANED_S, RanksState
 from beamer.engines.local.supervisor import groups, messages, processes, ranks, store
+from beamer.engines.local.supervisor.devices import uses_gpu
 from beamer.engines.local.supervisor.files import JobFiles, SavedState, load_state
 from beamer.engines.local.supervisor.lines import PrintedLine
 from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer, SupervisorRequest
@@ -36,6 +37,12 @@ PARK_AGAIN_S = 1.0
 """Between two attempts to park ranks that do not thaw."""
 KILL_S = 5.0
 """How long killed processes are waited for."""
+LOOK_S = 0.05
+"""Between two looks at what files ranks have opened that are to be held before they use a GPU."""
+HOLD_S = 60.0
+"""How long they may print nothing and open no GPU until they are held: a program that imports for longer is rare."""
+FREEZE_S = 1.0
+"""How long ranks that are to be held have to freeze, and how much later it is tried again where they do not."""
 
 
 def mark(directory: Path) -> str:
@@ -61,6 +68,8 @@ class Supervisor:
         self._watch: RunWatch | None = None
         self._port = KeptPort()
         self._park_by: float | None = None
+        self._hold_by = 0.0
+        self._park_after_s: float | None = None
         self._ranks: list[ranks.Rank] = []
         self._running: list[ranks.Rank] = []
         self._stop_by: float | None = None
@@ -120,6 +129,8 @@ class Supervisor:
                 self._kill_late()
             if self._park_by is not None and time.monotonic() >= self._park_by:
                 self._park()
+            if self._is_starting_ahead and (time.monotonic() >= self._hold_by or uses_gpu(self._group.members())):
+                self._hold()
             if self._files.due_s is not None and time.monotonic() >= self._files.due_s:
                 self._save()
         self._close()
@@ -130,7 +141,7 @@ class Supervisor:
         if any(rank.waiting for rank in self._ranks):
             return 0.0
         now = time.monotonic()
-        times = (self._stop_by, self._park_by, self._files.due_s, now + CHECK_S)
+        times = (self._stop_by, self._park_by, self._files.due_s, now + (LOOK_S if self._is_starting_ahead else CHECK_S))
         return max(min(at for at in times if at is not None) - now, 0.0)
 
     def _has_directory(self) -> bool:
@@ -225,7 +236,7 @@ class Supervisor:
         # A run that died while it was frozen leaves its group frozen, and new ranks would freeze in it.
         if not self._group.thaw(KILL_S):
             raise _Refusal(f"the process group of run {number} does not thaw")
-        run = RunStatus(request.run, RanksState.RUNNING, progress=request.progress)
+        run = RunStatus(request.run, RanksState.RUNNING, progress=request.progress, held=request.holds)
         self._files.write(self._with_group(run))  # A supervisor that dies from here on leaves a run to be cleared.
         self.run = run
         self._spec = spec = request.spec
@@ -240,6 +251,7 @@ class Supervisor:
             self._set(RanksState.FAILED, exit=f"{spec.command[0]} cannot be started: {error}")
             return
         self._running = list(self._ranks)
+        self._hold_by, self._park_after_s = time.monotonic() + HOLD_S, request.park_after_s
         for rank in self._ranks:
             for source in (rank.pidfd, *rank.pipes):
                 self._selector.register(source, selectors.EVENT_READ, rank)
@@ -260,6 +272,8 @@ class Supervisor:
 
     def _resume(self, timeout_s: float) -> None:
         if self.run.state is RanksState.RUNNING:
+            if self.run.held:
+                self._set(RanksState.RUNNING, held=False)
             return
         if self.run.state is not RanksState.SUSPENDED:
             raise _Refusal(f"it is {self.run.state}")
@@ -268,11 +282,32 @@ class Supervisor:
         if self._watch:
             self._watch.resume(time.monotonic())
         self._park_by = None
-        self._set(RanksState.RUNNING)
+        self._set(RanksState.RUNNING, held=False)
+
+    @property
+    def _is_starting_ahead(self) -> bool:
+        """Whether ranks are on their way to where they are to be held."""
+        return self.run.held and self.run.state is RanksState.RUNNING
+
+    def _hold(self) -> None:
+        """Freeze ranks that have started ahead, or try again soon where they do not freeze."""
+        if not self._group.freeze(FREEZE_S):
+            self._group.thaw(FREEZE_S)
+            self._hold_by = time.monotonic() + FREEZE_S
+            return
+        now = time.monotonic()
+        if self._watch:
+            self._watch.hold(now)
+        self._park_by = None if self._park_after_s is None else now + self._park_after_s
+        self._set(RanksState.SUSPENDED)
 
     def _park(self) -> None:
         """Stop ranks that were suspended for as long as they may be, or try again soon where they do not thaw."""
         self._park_by = time.monotonic() + PARK_AGAIN_S
+        if self.run.held and not (self._watch and self._watch.has_computed):
+            self._kill()
+            self._end_run(RanksState.STOPPED)
+            return
         with suppress(_Refusal, OSError):
             self._stop(KILL_S)
 
@@ -334,6 +369,8 @@ class Supervisor:
         if not rank.read(pipe, self._take_line, self._files.output, self._read_until_s):
             self._selector.unregister(pipe)
             del rank.pipes[pipe]
+        elif not rank.pipes[pipe]:  # Packages print warnings to standard error while they are imported.
+            self._hold_by = 0.0
 
     def _read_waiting(self) -> None:
         """Go on with lines that were left, and take in the ends of ranks of which none is left."""
@@ -358,6 +395,7 @@ class Supervisor:
         report = self._watch.line(line, now)
         if report is not None:
             self._files.add(report)
+            self._hold_by = 0.0
         if self._watch.has_news:
             self.run = self._watch.status(self.run, now)
             self._files.outdate()

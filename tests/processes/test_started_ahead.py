@@ -1,0 +1,141 @@
+"""Jobs that are started ahead of their turn on a GPU: where their ranks are held, and what a search gains."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from beamer.cli import main
+from beamer.engines.local import spare
+from beamer.gpu.engine import RunState
+from tests.processes.site import Site, on, until
+from tests.support.commands import run_here
+
+ONE, OTHER = on("localhost"), on("localhost", "localhost")
+WARNS_THEN_SPEAKS = """
+import pathlib, sys, time
+print("a warning", file=sys.stderr, flush=True)
+pathlib.Path("{root}/warned").touch()
+while not pathlib.Path("{root}/go").exists():
+    time.sleep(0.01)
+{speaks}
+time.sleep(0.3)
+pathlib.Path("{root}/computed").touch()
+for step in range(1, 10**6):
+    print('{{"iteration": %d, "loss": 1}}' % step, flush=True)
+    time.sleep(0.02)
+"""
+
+
+def warns_then_speaks(site: Site, speaks: str = "print('ready', flush=True)") -> None:
+    site.program("job", WARNS_THEN_SPEAKS.format(root=site.root, speaks=speaks))
+
+
+@pytest.mark.parametrize(
+    "speaks",
+    ["print('ready', flush=True)", """print('{"iteration": 0, "loss": 1}', file=sys.stderr, flush=True)"""],
+    ids=["a line", "a report"],
+)
+def test_ranks_are_held_at_their_first_line_and_at_no_warning(site: Site, group: str, speaks: str) -> None:
+    warns_then_speaks(site, speaks)
+    engine = site.engine(ahead=True)
+    engine.prepare("job", ONE)
+    until((site.root / "warned").exists)
+    assert site.see(engine, "job").state is RunState.PREPARING
+    (site.root / "go").touch()
+    site.until_state(engine, "job", RunState.PREPARED)
+    assert not (site.root / "computed").exists()
+    engine.start("job", ONE)
+    site.until_step(engine, "job")
+    [report, *_] = site.reports["job"]
+    assert report.service_s < 5.0, "what was before it was held counts for nothing"
+    assert site.see(engine, "job").launch == 1
+
+
+def test_one_that_is_started_before_it_is_ready_is_not_held_any_more(site: Site, group: str) -> None:
+    warns_then_speaks(site)
+    engine = site.engine(ahead=True)
+    engine.prepare("job", ONE)
+    until((site.root / "warned").exists)
+    engine.start("job", ONE)
+    assert site.see(engine, "job").state is RunState.RUNNING
+    (site.root / "go").touch()
+    site.until_step(engine, "job", 3)
+    assert site.see(engine, "job").launch == 1
+
+
+def test_the_next_engine_knows_who_is_held(site: Site) -> None:
+    warns_then_speaks(site)
+    (site.root / "go").touch()
+    engine = site.engine(ahead=True)
+    engine.prepare("job", ONE)
+    engine.close()
+    after = site.engine(ahead=True)
+    site.until_state(after, "job", RunState.PREPARED)
+    after.start("job", ONE)
+    site.until_step(after, "job", 3)
+    assert site.see(after, "job").launch == 1
+
+
+def test_one_that_fails_while_it_starts_says_why(site: Site) -> None:
+    site.program("job", "raise SystemExit('no such data')")
+    engine = site.engine(ahead=True)
+    engine.prepare("job", ONE)
+    assert "no such data" in site.until_state(engine, "job", RunState.FAILED).exit
+
+
+def test_ranks_of_several_that_are_held_for_long_are_parked(site: Site) -> None:
+    site.trainer("job", 10**6, collective_timeout_s=0.4)
+    engine = site.engine(ahead=True)
+    engine.prepare("job", OTHER)
+    seen = site.until_state(engine, "job", RunState.PARKED)
+    assert seen.exit == ""
+    engine.start("job", OTHER)
+    site.until_step(engine, "job", 3)
+
+
+def test_where_nothing_is_started_ahead_nothing_is_known_of_it(site: Site) -> None:
+    warns_then_speaks(site)
+    engine = site.engine()
+    engine.prepare("job", ONE)
+    assert engine.report() == {}
+
+
+STARTS = """
+import pathlib, sys, time
+name, number, prepare = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+pathlib.Path(f"{root}/{{number}}.started").touch()
+print("ready", flush=True)
+begun, later = time.monotonic(), pathlib.Path(f"{root}/{{number + 1}}.started")
+while number < 3 and not later.exists() and time.monotonic() - begun < {patience}:
+    time.sleep(0.01)
+print('{{"iteration": 1, "loss": %g}}' % (1.0 if number == 3 or later.exists() else 0.0), flush=True)
+"""
+
+
+@pytest.mark.parametrize("prepare", [True, False], ids=["ahead", "in turn"])
+def test_the_next_configuration_starts_while_one_computes(
+    prepare: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each program waits until the one of the next configuration has started, and reports whether it has."""
+    monkeypatch.setattr(spare, "IDLE_PROCESSORS", 0.0)  # Other tests take them.
+    program = tmp_path / "program.py"
+    program.write_text(STARTS.format(root=tmp_path, patience=60 if prepare else 1))
+    search = {
+        "name": "s",
+        "nodes": [{"name": "here", "gpus": 1}],
+        "job": {
+            "command": ["{python}", str(program), "{name}", "{number}", str(prepare)],
+            "request": {"iterations": 1},
+        },
+        "configurations": [{"name": f"c{number}", "number": number} for number in range(4)],
+        "prepare": prepare,
+    }
+    (tmp_path / "search.yaml").write_text(yaml.safe_dump(search))
+    places = ("--dir", str(tmp_path / "dir"), "--json", str(tmp_path / "out.json"))
+    done = run_here(main, "schedule", str(tmp_path / "search.yaml"), "--policy", "fifo", *places)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out.json").read_text())["configurations"]
+    assert [one["loss"] for one in found] == [1.0 if prepare else 0.0] * 3 + [1.0]
+    assert [one["status"] for one in found] == ["finished"] * 4

@@ -1,0 +1,29 @@
+"""Who has opened a GPU's device, by files that stand for one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from beamer.engines.local.supervisor.devices import GPU_DEVICES, uses_gpu
+
+
+def test_a_process_that_has_a_device_open_is_found_among_others(tmp_path: Path) -> None:
+    device = tmp_path / "nvidia0"
+    device.touch()
+    program = f"file = open({str(device)!r}); print('open', flush=True); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout
+        assert process.stdin
+        assert process.stdout.readline() == "open\n"
+        assert uses_gpu([os.getpid(), process.pid], (str(tmp_path / "nvidia"),))
+        assert not uses_gpu([os.getpid(), process.pid], (str(tmp_path / "kfd"),))
+        process.stdin.write("\n")
+    assert not uses_gpu([process.pid], (str(tmp_path),)), "it has ended"
+
+
+def test_device_files_of_drivers_are_known_by_name() -> None:
+    for path in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/kfd", "/dev/dri/renderD128"):
+        assert path.startswith(GPU_DEVICES)
+    assert not "/dev/null".startswith(GPU_DEVICES)
