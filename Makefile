@@ -11,6 +11,8 @@ PYTHON ?= $(if $(VIRTUAL_ENV)$(CONDA_PREFIX),python3,$(shell /usr/bin/python3 -c
 NAMED := $(filter-out file,$(origin PYTHON))
 WHICH := -c 'import sys; print(sys.base_prefix, sys.version.split()[0])'
 TORCH := torch==2.13.0
+# Most installed modules are never imported, so none is compiled ahead.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 # Tests of whole programs mostly wait, tests of modules mostly compute. Files that take long come first, so that no worker is
 # left with one at the end.
 PROGRAMS := tests/packaging tests/processes tests/ray tests/netns tests/emulation
@@ -21,7 +23,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 # Where this is set, each program that a test starts compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-modules test-programs test-long docs check setup interpreter system packages compiled clean help
+.PHONY: demo test test-modules test-programs test-long docs check setup interpreter system postgresql packages compiled clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,7 +36,6 @@ interpreter:
 	@[ -z "$(NAMED)" ] || [ ! -x $(BIN)/python ] || [ "$$($(PYTHON) $(WHICH))" = "$$($(BIN)/python $(WHICH))" ] || \
 	  { echo "$(VENV) was made with another Python than $(PYTHON): remove $(VENV), then start again" >&2; exit 2; }
 
-# Most installed modules are never imported, so none is compiled ahead.
 $(VENV)/.ready: pyproject.toml constraints.txt | interpreter
 	@command -v $(PYTHON) >/dev/null || { echo "python3 (3.11 or newer) not found: install it first" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11" >&2; exit 2; }
@@ -43,30 +44,18 @@ $(VENV)/.ready: pyproject.toml constraints.txt | interpreter
 	  { echo "python3-venv not found: apt-get install python3-venv" >&2; exit 2; }
 	@echo "setting up $(VENV) with $(PYTHON) ($$($(PYTHON) --version)) ..."
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP) -e '.[dev]'
 	@touch $@
 
-# What some tests need and Beamer does not: tests of what cannot be installed, or only by a large download, are skipped.
+# What some tests need and Beamer does not: tests of what cannot be installed, or only by a large download, are skipped. All of it
+# is asked for at once, which takes half the time; one by one only where that fails.
 $(VENV)/.extras: $(VENV)/.ready
-	@echo "setting up Ray ..."
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[ray]' \
-	  || echo "Ray cannot be installed: its tests will be skipped"
-	@echo "setting up Optuna ..."
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt optuna \
-	  || echo "Optuna cannot be installed: its tests will be skipped"
-	@if $(BIN)/python -m pip show --quiet torch 2>/dev/null; then \
-	  $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt scikit-learn \
-	  || echo "scikit-learn cannot be installed"; \
-	elif $(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --report - $(TORCH) 2>/dev/null \
-	  | grep -q '"url": "file:.*/torch-'; then \
-	  echo "setting up PyTorch from this machine's own file ..."; \
-	  $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt $(TORCH) scikit-learn \
-	  || echo "PyTorch cannot be installed"; \
-	else echo "no PyTorch on this machine: its tests will be skipped"; fi
-	@if [ "$(ROOT)" = yes ] && ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
-	  echo "setting up PostgreSQL ..."; \
-	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends postgresql; } >/dev/null \
-	  || echo "PostgreSQL cannot be installed: its tests will be skipped"; fi
+	@echo "setting up Ray, Optuna and, from this machine's own file, PyTorch ..."
+	@torch=; if $(BIN)/python -m pip show --quiet torch 2>/dev/null \
+	  || $(PIP) --dry-run --report - $(TORCH) 2>/dev/null | grep -q '"url": "file:.*/torch-'; then torch='$(TORCH) scikit-learn'; \
+	else echo "no PyTorch on this machine: its tests will be skipped"; fi; \
+	$(PIP) -e '.[ray]' optuna $$torch 2>/dev/null || for one in '-e .[ray]' optuna "$$torch"; do \
+	  [ -z "$$one" ] || $(PIP) $$one || echo "$${one#-e .} cannot be installed: its tests will be skipped"; done
 	@if $(BIN)/python -c 'import optuna, ray' 2>/dev/null; then touch $@; fi  # otherwise it is tried again the next time
 
 # The system packages of the emulation: installed where root can; where not, what needs them says so.
@@ -87,23 +76,27 @@ demo: system  ## real coflows ordered in an emulated network (without root: in t
 	fi
 	@echo "timeline: results/demo.png   figures: results/demo.json"
 
+postgresql: system  # whose packages are installed before: only one of the two can be
+	@if [ "$(ROOT)" = yes ] && ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
+	  echo "setting up PostgreSQL ..."; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends postgresql; } >/dev/null \
+	  || echo "PostgreSQL cannot be installed: its tests will be skipped"; fi
+
 # Collecting the tests of modules compiles them once; otherwise each of the workers, which start at once, compiles all of them.
-packages: system
-	@$(MAKE) --no-print-directory $(VENV)/.extras
-	@$(MAKE) --no-print-directory $(VENV)/.collected
+packages: system postgresql $(VENV)/.collected
 
 # Compiling kernels takes as long as the rest of the set-up, which waits for disk and network meanwhile.
 compiled: setup
 	@$(BIN)/python -m tests.support.compiled
 
-$(VENV)/.collected: $(VENV)/.ready
+$(VENV)/.collected: $(VENV)/.extras
 	@$(BIN)/python -m pytest --collect-only --quiet $(MODULES) >/dev/null 2>&1 || true  # the tests say what is wrong
 	@touch $@
 
 # What each run of pytest writes is shown when it ends.
-test: system  ## every test but the long ones: both of the following at once
+test: setup  ## every test but the long ones: both of the following at once
 	@echo "running the tests of programs and, with what they leave of the processors, those of modules ..."
-	@$(MAKE) --no-print-directory --output-sync=line -j2 test-programs test-modules
+	@$(MAKE) --no-print-directory --output-sync=line -j3 test-programs test-modules
 
 test-programs: packages compiled  ## whole programs: packaging, processes, Ray, network namespaces, emulation
 	@$(BIN)/python -m pytest $(BY_FILE) -n 4 -m "not long and not alone" $(PROGRAMS)
