@@ -13,6 +13,9 @@ WHICH := -c 'import sys; print(sys.base_prefix, sys.version.split()[0])'
 TORCH := torch==2.13.0
 # Most installed modules are never imported, so none is compiled ahead.
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+# uv takes seconds where pip takes a minute. It asks pip's index, but none of its other sources: what it cannot install, pip does.
+UV = UV_DEFAULT_INDEX=$$index $(BIN)/python -m uv pip install --quiet --python $(BIN)/python -c constraints.txt
+INDEX = index="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}}"
 # Tests of whole programs mostly wait, tests of modules mostly compute. Files that take long come first, so that no worker is
 # left with one at the end.
 PROGRAMS := tests/packaging tests/processes tests/ray tests/netns tests/emulation
@@ -44,18 +47,19 @@ $(VENV)/.ready: pyproject.toml constraints.txt | interpreter
 	  { echo "python3-venv not found: apt-get install python3-venv" >&2; exit 2; }
 	@echo "setting up $(VENV) with $(PYTHON) ($$($(PYTHON) --version)) ..."
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(PIP) -e '.[dev]'
+	@$(INDEX); $(PIP) uv 2>/dev/null && $(UV) -e '.[dev]' 2>/dev/null || $(PIP) -e '.[dev]'
 	@touch $@
 
-# What some tests need and Beamer does not: tests of what cannot be installed, or only by a large download, are skipped. All of it
-# is asked for at once, which takes half the time; one by one only where that fails.
+# What some tests need and Beamer does not: tests of what cannot be installed, or only by a large download, are skipped.
 $(VENV)/.extras: $(VENV)/.ready
-	@echo "setting up Ray, Optuna and, from this machine's own file, PyTorch ..."
-	@torch=; if $(BIN)/python -m pip show --quiet torch 2>/dev/null \
-	  || $(PIP) --dry-run --report - $(TORCH) 2>/dev/null | grep -q '"url": "file:.*/torch-'; then torch='$(TORCH) scikit-learn'; \
-	else echo "no PyTorch on this machine: its tests will be skipped"; fi; \
-	$(PIP) -e '.[ray]' optuna $$torch 2>/dev/null || for one in '-e .[ray]' optuna "$$torch"; do \
-	  [ -z "$$one" ] || $(PIP) $$one || echo "$${one#-e .} cannot be installed: its tests will be skipped"; done
+	@echo "setting up Ray and Optuna ..."
+	@$(INDEX); $(UV) -e '.[ray]' optuna 2>/dev/null || for one in '-e .[ray]' optuna; do \
+	  $(PIP) $$one || echo "$${one#-e .} cannot be installed: its tests will be skipped"; done
+	@if $(BIN)/python -m pip show --quiet torch 2>/dev/null \
+	  || $(PIP) --dry-run --report - $(TORCH) 2>/dev/null | grep -q '"url": "file:.*/torch-'; then \
+	  echo "setting up PyTorch from this machine's own file ..."; \
+	  $(PIP) $(TORCH) scikit-learn || echo "PyTorch cannot be installed: its tests will be skipped"; \
+	else echo "no PyTorch on this machine: its tests will be skipped"; fi
 	@if $(BIN)/python -c 'import optuna, ray' 2>/dev/null; then touch $@; fi  # otherwise it is tried again the next time
 
 # The system packages of the emulation: installed where root can; where not, what needs them says so.
@@ -104,7 +108,7 @@ test-programs: packages compiled  ## whole programs: packaging, processes, Ray, 
 
 # At a low priority, since some of the tests beside it measure; not at the lowest, at which a process may wait for seconds.
 test-modules: packages compiled  ## unit tests, conformance and comparisons with other programs
-	@nice -n 10 $(BIN)/python -m pytest $(BY_FILE) -n 2 -m "not long" $(MODULES)
+	@nice -n 10 $(BIN)/python -m pytest $(BY_FILE) -n 3 -m "not long" $(MODULES)
 
 test-long: packages compiled  ## all seeds, repeats and sizes of tests, which take long
 	@$(BIN)/python -m pytest $(BY_FILE) -n 4 -m "long and not alone" $(PROGRAMS) $(MODULES)
