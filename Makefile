@@ -55,10 +55,11 @@ $(VENV)/.extras: $(VENV)/.ready
 	@echo "setting up Ray and Optuna ..."
 	@$(INDEX); $(UV) -e '.[ray]' optuna 2>/dev/null || for one in '-e .[ray]' optuna; do \
 	  $(PIP) $$one || echo "$${one#-e .} cannot be installed: its tests will be skipped"; done
-	@if $(BIN)/python -m pip show --quiet torch 2>/dev/null \
-	  || $(PIP) --dry-run --report - $(TORCH) 2>/dev/null | grep -q '"url": "file:.*/torch-'; then \
+	@if $(BIN)/python -m pip show --quiet torch 2>/dev/null; then \
+	  $(PIP) scikit-learn || echo "scikit-learn cannot be installed"; \
+	elif $(PIP) --dry-run --report - $(TORCH) 2>/dev/null | grep -q '"url": "file:.*/torch-'; then \
 	  echo "setting up PyTorch from this machine's own file ..."; \
-	  $(PIP) $(TORCH) scikit-learn || echo "PyTorch cannot be installed: its tests will be skipped"; \
+	  $(PIP) $(TORCH) scikit-learn || echo "PyTorch or scikit-learn cannot be installed"; \
 	else echo "no PyTorch on this machine: its tests will be skipped"; fi
 	@if $(BIN)/python -c 'import optuna, ray' 2>/dev/null; then touch $@; fi  # otherwise it is tried again the next time
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from beamer.decision.core import DecisionCore, Proposal, seeded
@@ -18,7 +19,7 @@ GpuView = tuple[Cluster, Sequence[Job]]
 Take = Callable[[Allocated], bool]
 """Takes in a decision, durable before it takes effect, and says whether it changes anything."""
 
-Upcoming = Mapping[str, tuple[Grant, Devices]]
+Upcoming = dict[str, tuple[Grant, Devices]]
 """By job that waits, what it would be granted if others ended, and the GPUs that this means."""
 
 
@@ -30,6 +31,8 @@ class Decider(Protocol):
     """
 
     looks_ahead: bool = False
+    prepared: Mapping[str, Devices] = MappingProxyType({})
+    """By job that was started ahead, for which GPUs."""
 
     @property
     def is_due(self) -> bool:
@@ -59,6 +62,7 @@ class PolicyDecider:
         self.policy = policy
         self.is_due = False
         self.looks_ahead = True
+        self.prepared: Mapping[str, Devices] = {}
         self._tracker = tracker
         self._ledger = ledger
         self._core: DecisionCore[Any, GpuView, Allocation] = DecisionCore(
@@ -80,7 +84,7 @@ class PolicyDecider:
         grants = dict(proposal.content)
         if proposal.state == self._core.state and grants == self._ledger.granted:
             return
-        devices = self._ledger.assigned(grants)
+        devices = self._ledger.assigned(grants, self.prepared)
         take(Allocated(now, self.policy.name, next_generation(self._ledger), proposal.plain_state, grants, devices))
         self._core.adopt(proposal)
 
@@ -92,7 +96,7 @@ class PolicyDecider:
         if not waiting:
             return {}
         grants = self.propose(lambda: (cluster, waiting), {}, now).content
-        devices = self._ledger.assigned(grants)
+        devices = self._ledger.assigned(grants, self.prepared)
         return {key: (grant, devices[key]) for key, grant in grants.items()}
 
     def revoke(self, now: float, take: Take) -> None:

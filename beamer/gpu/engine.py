@@ -14,14 +14,15 @@ What a call does depends on the state that the job is in:
     resize   error      runs there           runs there    runs there    runs there, restarted  runs there  -
     (None)   error      PARKED               PARKED        PARKED        PARKED                 -           -
     stop     -          forgotten            forgotten     forgotten     forgotten              forgotten   forgotten
-    (time)   -          PREPARED             -             -             PARKED (see below)     -           -
+    (time)   -          PREPARED, or PARKED  -             -             PARKED (see below)     -           -
 
 "-": nothing; "error": `EngineError`; "waits": for the job's next state, and does what it does there; "runs there": the job
 runs on the placement of the call, from its checkpoint if it has one, at once if it is RUNNING there already.
 A program takes seconds until it computes: it imports its packages, and a GPU that is granted to it meanwhile stands idle. An
 engine that prepares (`Engine.prepares`) starts a job's processes ahead, while others have the GPUs of their placement. They are
 held before they use these: at their first line of output, or when they open a GPU's device. A job that is started where it was
-prepared is let go; anywhere else it is launched anew, and nothing is lost. Other engines do nothing upon `prepare`.
+prepared is let go; anywhere else it is launched anew, and nothing is lost. The engine may park it, as others need its memory.
+Other engines do nothing upon `prepare`.
 A suspended job that is started runs on that placement afterwards, too: resumed if the placement is the one that it has,
 otherwise from its checkpoint. An engine that does not keep memory (`Engine.keeps_memory`) parks a job that is suspended and
 lets `resume` run one that is PARKED, or STOPPING to be, on the GPUs that it had last.

@@ -136,10 +136,16 @@ class GpuLedger(Ledger):
         last = self._decision.grants if self._decision else {}
         return {key: grant for key, grant in last.items() if (job := self._jobs.get(key)) and job.grant}
 
-    def assigned(self, grants: Mapping[str, Grant]) -> dict[str, Devices]:
-        """Return the GPUs that `grants` mean: jobs stay on those that they have as far as they can."""
+    def assigned(
+        self, grants: Mapping[str, Grant], prepared: Mapping[str, Devices] = MappingProxyType({})
+    ) -> dict[str, Devices]:
+        """Return the GPUs that `grants` mean: jobs stay on those that they have as far as they can.
+
+        prepared: the GPUs that processes of other jobs were started for, ahead of their turn.
+        """
         running = {key for key, job in self._jobs.items() if job.grant}
-        return assign(self.cluster, grants, self._devices, running)
+        ahead = {key: devices for key, devices in prepared.items() if key not in running}
+        return assign(self.cluster, grants, {**self._devices, **ahead}, running)
 
     @property
     def ended(self) -> Mapping[str, Job]:

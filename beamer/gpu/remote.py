@@ -8,10 +8,12 @@ Without a controller what runs goes on, and nothing further is started.
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from beamer.errors import InputError
 from beamer.gpu.decider import Take, Upcoming, next_generation
+from beamer.gpu.devices import Devices
 from beamer.gpu.events import Allocated, NodesSeen, RanksSeen, TrialReported
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.link import EngineLink
@@ -30,6 +32,7 @@ class ControllerDecider:
     """Carry out what a controller grants. Nothing is started ahead: another search may come next."""
 
     looks_ahead = False
+    prepared: Mapping[str, Devices] = MappingProxyType({})
 
     def __init__(self, tracker: Tracker, ledger: GpuLedger, link: EngineLink) -> None:
         self._tracker = tracker

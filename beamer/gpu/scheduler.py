@@ -63,7 +63,7 @@ class Scheduler:
         self._awake = True
         self._prepares = engine.prepares and decider.looks_ahead
         self._next_ahead_s = 0.0
-        self._upcoming: tuple[tuple[int, frozenset[str]], Upcoming] | None = None
+        self._upcoming: tuple[object, Upcoming] | None = None
         self._logged: dict[str, str] = {}
         self._last_refused: set[str] = set()  # jobs whose latest report was refused, though perhaps in an earlier step
 
@@ -93,6 +93,9 @@ class Scheduler:
         is_time = self._wake_s is not None and now >= self._wake_s
         if not self._is_over() and (self._awake or is_time or self._decider.is_due):
             self._awake = False
+            if self._prepares:
+                ahead = {key: one.placement for key, one in seen.items() if one.state.is_ahead}
+                self._decider.prepared = {key: placement.devices for key, placement in ahead.items() if placement}
             self._wake_s = self._decider.decide(now, self.take)
         self._carry_out(seen, now)
         self._start_ahead(now)
@@ -197,18 +200,22 @@ class Scheduler:
         ahead = frozenset(key for key, one in self.seen.items() if one.state.is_ahead)
         if len(ahead) >= AHEAD * sum(node.gpus for node in self.ledger.cluster.nodes):
             return
-        for key, (grant, devices) in self._comes_next(ahead, now).items():
+        next_ones = self._comes_next(ahead, now)
+        for key, (grant, devices) in list(next_ones.items()):
             one, placement = self.seen.get(key), _placement(grant, devices)
             if one is not None and (one.state.has_processes or one.state.is_finished):
                 continue
-            if not self.engine.may_prepare(placement) or not self._perform(Action(Call.PREPARE, key, placement)):
+            if not self.engine.may_prepare(placement):
                 return
+            if not self._perform(Action(Call.PREPARE, key, placement)):
+                del next_ones[key]  # It is tried again when something has changed.
 
     def _comes_next(self, ahead: frozenset[str], now: float) -> Upcoming:
-        """Return who comes next after the jobs in `ahead`; whoever decides is asked when that or what was granted changes."""
-        decided = self.ledger.decision.generation if self.ledger.decision else 0
-        if self._upcoming is None or self._upcoming[0] != (decided, ahead):
-            self._upcoming = (decided, ahead), self._decider.upcoming(now, ahead)
+        """Return who comes next after the jobs in `ahead`; the decider is asked again when others wait or nodes change."""
+        waiting = frozenset(job.key for job in self.ledger.submitted(self.tracker)) - self.ledger.granted.keys()
+        asked = ahead, waiting, self.ledger.cluster
+        if self._upcoming is None or self._upcoming[0] != asked:
+            self._upcoming = asked, self._decider.upcoming(now, ahead)
         return self._upcoming[1]
 
     def _perform(self, action: Action) -> bool:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,12 +96,12 @@ class LocalEngine(Engine):
         return tuple(node for name, node in self._nodes.items() if not self._monitor.problem(name))
 
     def may_prepare(self, placement: Placement) -> bool:
-        """Return whether this machine has a processor and memory to spare; of other ones, whether no job starts ahead there."""
+        """Return whether this machine has a processor and memory to spare; of other ones, whether no job is ahead there."""
         elsewhere = {node for node, _ in placement.devices if not self._cluster.node[node].launcher.direct}
-        if not elsewhere:
-            return self._spare.suffices(time.monotonic())
-        starting = [job for job in list(self._jobs.values()) if job.is_ahead and not job.suspended]
-        return not any(node in elsewhere for job in starting for node in job.record.ranks)
+        ahead = [job for job in list(self._jobs.values()) if job.is_ahead]
+        if elsewhere:
+            return not any(node in elsewhere for job in ahead for node in job.record.ranks)
+        return self._spare.suffices(time.monotonic(), sum(not job.suspended for job in ahead))
 
     def prepare(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
         """Launch a job's ranks, to be frozen before they use these GPUs."""
@@ -110,9 +110,9 @@ class LocalEngine(Engine):
         left_s = self._check(job, "prepare", placement, timeout_s)
         known = self._jobs.get(job) or self._new(job, placement, held=True)
         with self._locked(known, "prepare", left_s) as (local_job, until):
-            local_job.refresh("prepare", until)
             if local_job.is_ahead and local_job.record.placement != placement:
-                local_job.drop("prepare", until)
+                local_job.drop("prepare", until, placement, held=True)
+            local_job.refresh("prepare", until)
             if local_job.record.phase is Phase.PARKED:
                 local_job.relaunch(placement, held=True)
             local_job.advance("prepare", until, Phase.LAUNCHING)
@@ -124,11 +124,11 @@ class LocalEngine(Engine):
         """
         left_s = self._check(job, "start", placement, timeout_s)
         with self._locked(self._jobs.get(job) or self._new(job, placement), "start", left_s) as (local_job, until):
+            if local_job.is_ahead and local_job.record.placement != placement:
+                local_job.drop("start", until, placement)
             local_job.refresh("start", until)
-            if local_job.is_ahead and local_job.record.placement == placement:
+            if local_job.is_ahead:
                 local_job.let_go("start", until)
-            elif local_job.is_ahead:
-                local_job.drop("start", until)
             if local_job.record.phase is Phase.PARKED:
                 local_job.relaunch(placement)
             elif local_job.record.phase is Phase.STOPPING:
@@ -174,12 +174,15 @@ class LocalEngine(Engine):
         """
         left_s = timeout_s if placement is None else self._check(job, "resize", placement, timeout_s)
         with self._locked(self._get(job, "resize"), "resize", left_s) as (local_job, until):
+            if local_job.is_ahead and local_job.record.placement != placement:
+                local_job.drop("resize", until, placement)
+                if local_job.record.phase is Phase.LAUNCHING:
+                    local_job.advance("resize", until, Phase.LAUNCHING)
+                    return
             local_job.refresh("resize", until)
-            if local_job.is_ahead and local_job.record.placement == placement:
+            if local_job.is_ahead:
                 local_job.let_go("resize", until)
                 return
-            if local_job.is_ahead:
-                local_job.drop("resize", until)
             phase = local_job.record.phase
             if phase is Phase.STOPPING:
                 local_job.set(next_placement=placement)
@@ -216,6 +219,7 @@ class LocalEngine(Engine):
         An engine that has taken over the jobs of another delivers all of their reports once more.
         """
         self._monitor.update()
+        self._give_memory_back()
         jobs = sorted(self._jobs.items())
         return {job: seen for (job, _), seen in zip(jobs, self._pool.map(self._observe, (one for _, one in jobs)), strict=True)}
 
@@ -228,6 +232,13 @@ class LocalEngine(Engine):
         finally:
             if job.record.phase.is_transient:
                 self._has_steps.set()
+
+    def _give_memory_back(self) -> None:
+        """Park one of the jobs that were started ahead, the last that became known, where memory may soon be short."""
+        ahead = [job for job in list(self._jobs.values()) if job.is_ahead]
+        if ahead and self._spare.is_short_of_memory():
+            with suppress(EngineError):  # The next report tries again.
+                self.resize(ahead[-1].record.job, None)
 
     def _check(self, job: str, call: str, placement: Placement, timeout_s: float) -> float:
         """Check that the GPUs are declared, that nothing else is asked for, and that the nodes respond.
@@ -249,7 +260,7 @@ class LocalEngine(Engine):
         try:
             spec = self._launch(job)
         except LookupError as error:
-            raise EngineError(f"{job}: start: there is no such job ({error})") from error
+            raise EngineError(f"{job}: there is no such job to be started ({error})") from error
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", job)[-40:] + "-" + hashlib.sha256(job.encode()).hexdigest()[:8]
         directory = self._root / name
         nodes = tuple(dict.fromkeys(node for node, _ in placement.devices))

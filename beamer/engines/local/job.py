@@ -145,23 +145,42 @@ class LocalJob:
         statuses = self.supervisors.statuses(until)
         self.update(statuses)
         if self.is_ahead:
-            self.supervisors.ask_all(dict.fromkeys(statuses, Resume(left_s(until))), until)
+            held = [node for node, status in statuses.items() if status.run.held]
+            self.supervisors.ask_all(dict.fromkeys(held, Resume(left_s(until))), until)
             self.set(held=False)
             self.suspended = False
 
-    def drop(self, call: str, until: float) -> None:
-        """End ranks that were started ahead, so that the job is parked; what they have computed is saved."""
-        self.advance(call, until, Phase.LAUNCHING)
-        statuses = self.supervisors.statuses(until)
+    def drop(self, call: str, until: float, placement: Placement | None = None, held: bool = False) -> None:
+        """End ranks that were started ahead, so that the job is parked; what they have computed is saved.
+
+        placement: where the job is to run instead, or to be held. Where a node of before does not answer and is none of these,
+        it is to be launched there at once: ranks that are held, or soon will be, disturb nobody until they can be ended.
+        """
+        try:
+            self.advance(call, until, Phase.LAUNCHING)
+            statuses = self.supervisors.statuses(until)
+        except EngineError:
+            if placement is None or not self.record.ranks.keys().isdisjoint(node for node, _ in placement.devices):
+                raise
+            self.relaunch(placement, held=held)
+            return
         self.update(statuses)
         if not self.is_ahead:
             return
-        leader = RunStatuses(self.record.run, statuses).leader
+        leader, gap_s = RunStatuses(self.record.run, statuses).leader, self.record.gap_s
         if leader is not None and leader.run.progress.step > self.record.progress.step:
             self.set(phase=Phase.STOPPING, next_placement=None, held=False)
+            self.advance(call, until, Phase.STOPPING, Phase.KILLING)
         else:
             self.set(phase=Phase.KILLING, after_kill=Phase.PARKED, held=False)
-        self.advance(call, until, Phase.STOPPING, Phase.KILLING)
+            self.advance(call, until, Phase.KILLING)
+            self.set(gap_s=gap_s)
+
+    def _hold_rest(self, statuses: Mapping[str, Status], until: float) -> None:
+        """Have the ranks of all nodes held where those of one are: the others print nothing, and wait for them."""
+        starting = [node for node in self.record.ranks if statuses[node].run.state is RanksState.RUNNING]
+        request = Suspend(left_s(until), self._longest_suspension_s)
+        self.supervisors.ask_all(dict.fromkeys(starting, request), until)
 
     def _park_after_s(self, statuses: Mapping[str, Status]) -> float | None:
         """Return for how long the job may be suspended before its ranks give each other up, None: for ever."""
@@ -288,8 +307,9 @@ class LocalJob:
             self.set(phase=Phase.STOPPING, next_placement=None)
         self.suspended = states == {RanksState.SUSPENDED}
         found = RunStatuses(self.record.run, statuses).of_run.values()
-        if self.record.held and found and not any(status.run.held for status in found):
-            self.set(held=False)  # A supervisor of version 1 holds nothing.
+        if self.record.held and any(not status.run.held for status in found):
+            # It was let go, and that was not written down or did not reach all nodes; a supervisor of version 1 holds nothing.
+            self.set(held=False)
 
     # Reports.
 
@@ -312,8 +332,11 @@ class LocalJob:
             self.update(self._seen.by_node)
         with suppress(EngineError):
             self.advance("report", until, Phase.KILLING)
-            if self.record.phase is Phase.LAUNCHED and not self.is_ahead and self._is_suspended_in_part(statuses):
-                self.freeze(False, until)  # The suspended part computes nothing, and nobody else would resume it.
+            if self.record.phase is Phase.LAUNCHED and self._is_suspended_in_part(statuses):
+                if self.is_ahead:
+                    self._hold_rest(statuses, until)
+                else:
+                    self.freeze(False, until)  # The suspended part computes nothing, and nobody else would resume it.
         self._leave([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
         self._last = reports[-1] if reports else self._last

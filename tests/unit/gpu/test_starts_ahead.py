@@ -25,8 +25,8 @@ class Preparing(SimulatedCluster):
 
     prepares = True
 
-    def __init__(self, jobs: Mapping[str, SimulatedJob], room: int) -> None:
-        super().__init__((Node("n", 1),), dict(jobs))
+    def __init__(self, jobs: Mapping[str, SimulatedJob], room: int, gpus: int) -> None:
+        super().__init__((Node("n", gpus),), dict(jobs))
         self.room = room
         self.ahead: dict[str, Placement] = {}
         self.asked: list[str] = []
@@ -51,10 +51,16 @@ class Preparing(SimulatedCluster):
         return {**super().report(), **{key: Observed(RunState.PREPARED, placement) for key, placement in self.ahead.items()}}
 
 
-def scheduled(count: int, room: int, policy: str = "fifo", looks_ahead: bool = True) -> tuple[Scheduler, Preparing]:
-    """Return a scheduler of so many jobs that want the one GPU of an engine."""
+def on(index: int) -> Placement:
+    return Placement((("n", index),))
+
+
+def scheduled(
+    count: int, room: int, policy: str = "fifo", looks_ahead: bool = True, gpus: int = 1
+) -> tuple[Scheduler, Preparing]:
+    """Return a scheduler of so many jobs that want the GPUs of an engine, one each."""
     keys = [f"s/t{number}" for number in range(count)]
-    engine = Preparing({key: SimulatedJob(REQUEST, Exponential(0.5, 0.1), Costs(0.0, 0.0, 1.0)) for key in keys}, room)
+    engine = Preparing({key: SimulatedJob(REQUEST, Exponential(0.5, 0.1), Costs(0.0, 0.0, 1.0)) for key in keys}, room, gpus)
     ledger = GpuLedger()
     tracker = Tracker(ledger)
     decider = PolicyDecider(tracker, ledger, gpu_policy(policy))
@@ -77,12 +83,24 @@ def test_those_that_come_next_are_started_ahead_in_the_policys_order() -> None:
     scheduler, engine = scheduled(5, room=3)
     steps(scheduler, engine, 10)
     assert engine.asked == ["s/t1", "s/t2", "s/t3"]
-    assert engine.ahead == dict.fromkeys(engine.asked, Placement((("n", 0),)))
+    assert engine.ahead == dict.fromkeys(engine.asked, on(0))
     engine.room = 1
     scheduler.take(TrialEnded(engine.now, "s/t0", TrialStatus.KILLED))
     steps(scheduler, engine, 3)
     assert engine.report()["s/t1"].state is RunState.RUNNING
     assert engine.asked[3:] == ["s/t4"]
+
+
+def test_a_job_is_granted_the_gpu_that_it_was_started_for_where_that_is_free() -> None:
+    """Two GPUs become free, and the jobs that come next were started for them the other way round."""
+    scheduler, engine = scheduled(4, room=2, gpus=2)
+    steps(scheduler, engine, 4)
+    assert engine.asked == ["s/t2", "s/t3"]
+    engine.ahead = {"s/t2": on(1), "s/t3": on(0)}
+    for key in ("s/t0", "s/t1"):
+        scheduler.take(TrialEnded(engine.now, key, TrialStatus.KILLED))
+    steps(scheduler, engine, 2)
+    assert {key: one.placement for key, one in engine.report().items()} == {"s/t2": on(1), "s/t3": on(0)}
 
 
 def test_nothing_is_started_ahead_without_room_or_where_who_comes_next_is_not_known() -> None:

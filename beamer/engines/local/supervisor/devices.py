@@ -1,16 +1,26 @@
-"""Whether processes have opened a GPU, by the files that they have open."""
+"""Whether processes have opened a GPU, by the files that they, and their descendants, have open."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/renderD")
 """How the paths begin of the device files of NVIDIA's driver, and of AMD's."""
 
 
 def uses_gpu(processes: Iterable[int], devices: tuple[str, ...] = GPU_DEVICES) -> bool:
-    """Return whether one of some processes has a device file of a GPU open, as far as that may be read."""
-    return any(path.startswith(devices) for pid in processes for path in _open_files(pid))
+    """Return whether one of some processes, or a descendant, has a GPU's device file open, as far as that may be read."""
+    return any(path.startswith(devices) for pid in processes for one in _tree(pid) for path in _open_files(one))
+
+
+def _tree(pid: int) -> Iterator[int]:
+    """Return a process and its descendants, by what the kernel lists of each thread: not all processes need to be read."""
+    yield pid
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # It has ended, or the kernel was built without such lists.
+            for child in file.read_text().split():
+                yield from _tree(int(child))
 
 
 def _open_files(pid: int) -> list[str]:

@@ -129,7 +129,8 @@ class Meter:
 
     def hold(self, now: float) -> None:
         """Count what was before, as the processes started ahead, to the start alone: they had no GPU."""
-        self._ahead_s, self._launched_s, self.paused_s = now - self._launched_s, now, 0.0
+        self._ahead_s += now - self._launched_s
+        self._launched_s, self.paused_s = now, 0.0
 
     def refuse(self, step: float | None, in_samples: bool) -> None:
         """Take in that a line was refused. step: how far it would have come, None where that cannot be read.

@@ -28,6 +28,7 @@ class RunWatch:
         self._reader = ProgressReader(spec.progress)
         self.port = launch.master_port if 0 in launch.ranks else 0
         self._suspended_s = now
+        self._is_ahead = launch.holds
         self._refused = ""
         self._printed = 0  # lines
         self.has_news = False
@@ -45,6 +46,7 @@ class RunWatch:
 
     def hold(self, now: float) -> None:
         """Count no time from now on, and none of what was before, as the ranks started ahead."""
+        self._is_ahead = False
         self._meter.hold(now)
         self._clock.restart(now)
         self.suspend(now)
@@ -75,6 +77,8 @@ class RunWatch:
         if line is None or not line.has_loss:
             return None
         self.has_news = True
+        if self._is_ahead:  # It is held at this line.
+            self._meter.hold(now)
         try:
             return self._meter.line(line, now)
         except InputError as error:

@@ -68,7 +68,7 @@ class Supervisor:
         self._watch: RunWatch | None = None
         self._port = KeptPort()
         self._park_by: float | None = None
-        self._hold_by = 0.0
+        self._hold_by = self._look_s = 0.0
         self._park_after_s: float | None = None
         self._ranks: list[ranks.Rank] = []
         self._running: list[ranks.Rank] = []
@@ -129,7 +129,7 @@ class Supervisor:
                 self._kill_late()
             if self._park_by is not None and time.monotonic() >= self._park_by:
                 self._park()
-            if self._is_starting_ahead and (time.monotonic() >= self._hold_by or uses_gpu(self._group.members())):
+            if self._is_starting_ahead and self._is_to_be_held(time.monotonic()):
                 self._hold()
             if self._files.due_s is not None and time.monotonic() >= self._files.due_s:
                 self._save()
@@ -261,6 +261,10 @@ class Supervisor:
             return
         if self.run.state is not RanksState.RUNNING:
             raise _Refusal(f"it is {self.run.state}")
+        if self.run.held:
+            self._park_after_s, self._hold_by = park_after_s, 0.0
+            self._hold()
+            return
         if not self._group.freeze(timeout_s):
             self._group.thaw(timeout_s)
             raise _Refusal(f"its processes are not frozen within {timeout_s:g} s")
@@ -273,7 +277,7 @@ class Supervisor:
     def _resume(self, timeout_s: float) -> None:
         if self.run.state is RanksState.RUNNING:
             if self.run.held:
-                self._set(RanksState.RUNNING, held=False)
+                self._let_go()
             return
         if self.run.state is not RanksState.SUSPENDED:
             raise _Refusal(f"it is {self.run.state}")
@@ -284,15 +288,34 @@ class Supervisor:
         self._park_by = None
         self._set(RanksState.RUNNING, held=False)
 
+    def _let_go(self) -> None:
+        """Not hold ranks any more that are on their way there; until now they had no GPU."""
+        if self._watch:
+            self._watch.hold(time.monotonic())
+            self._watch.resume(time.monotonic())
+        self._set(RanksState.RUNNING, held=False)
+
     @property
     def _is_starting_ahead(self) -> bool:
         """Whether ranks are on their way to where they are to be held."""
         return self.run.held and self.run.state is RanksState.RUNNING
 
+    def _is_to_be_held(self, now: float) -> bool:
+        """Say whether ranks have printed something, started for long enough, or, as far as it is time to look, opened a GPU."""
+        if now >= self._hold_by:
+            return True
+        if now < self._look_s:
+            return False
+        self._look_s = now + LOOK_S
+        return uses_gpu(rank.process.pid for rank in self._running)
+
     def _hold(self) -> None:
         """Freeze ranks that have started ahead, or try again soon where they do not freeze."""
-        if not self._group.freeze(FREEZE_S):
-            self._group.thaw(FREEZE_S)
+        try:
+            is_frozen = self._group.freeze(FREEZE_S) or not self._group.thaw(FREEZE_S)
+        except OSError:
+            is_frozen = False
+        if not is_frozen:
             self._hold_by = time.monotonic() + FREEZE_S
             return
         now = time.monotonic()
@@ -304,15 +327,15 @@ class Supervisor:
     def _park(self) -> None:
         """Stop ranks that were suspended for as long as they may be, or try again soon where they do not thaw."""
         self._park_by = time.monotonic() + PARK_AGAIN_S
-        if self.run.held and not (self._watch and self._watch.has_computed):
-            self._kill()
-            self._end_run(RanksState.STOPPED)
-            return
         with suppress(_Refusal, OSError):
             self._stop(KILL_S)
 
     def _stop(self, timeout_s: float) -> None:
         if not self.run.state.is_live or self.run.state is RanksState.STOPPING:
+            return
+        if self.run.held and not (self._watch and self._watch.has_computed):  # There is nothing to save.
+            self._kill()
+            self._end_run(RanksState.STOPPED)
             return
         if self.run.state is RanksState.SUSPENDED:
             self._resume(timeout_s)
@@ -457,6 +480,8 @@ class Supervisor:
         """Leave nothing of a run behind, children of its ranks included. details: fields of the run's status."""
         self._group.kill(KILL_S)
         if self._watch:
+            if self.run.held:
+                self._watch.hold(time.monotonic())
             words = "\n".join(line for rank in self._ranks for line in rank.last_lines)
             self.run = self._watch.final(self.run, words, time.monotonic())
             if state is RanksState.FINISHED:
@@ -473,7 +498,7 @@ class Supervisor:
             while os.waitpid(-1, os.WNOHANG)[0]:  # The loop reaps adopted orphans.
                 pass
         self._ends = self._ends_after_run
-        self._set(state, **details)
+        self._set(state, held=False, **details)
 
     def _take_end(self, watch: RunWatch) -> None:
         """Take in what a run that has ended well did not report: a last line that was refused, or all of its lines."""

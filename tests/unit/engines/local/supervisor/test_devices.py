@@ -1,11 +1,13 @@
 """Who has opened a GPU's device, by files that stand for one."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from beamer.engines.local.supervisor.devices import GPU_DEVICES, uses_gpu
+from tests.processes.site import until
 
 
 def test_a_process_that_has_a_device_open_is_found_among_others(tmp_path: Path) -> None:
@@ -21,6 +23,19 @@ def test_a_process_that_has_a_device_open_is_found_among_others(tmp_path: Path) 
         assert not uses_gpu([os.getpid(), process.pid], (str(tmp_path / "kfd"),))
         process.stdin.write("\n")
     assert not uses_gpu([process.pid], (str(tmp_path),)), "it has ended"
+
+
+def test_a_descendant_counts_for_its_ancestors(tmp_path: Path) -> None:
+    device = tmp_path / "nvidia0"
+    device.touch()
+    program = f"sleep 1000 < {device} & echo begun; wait"
+    with subprocess.Popen(["sh", "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "begun\n"
+            until(lambda: uses_gpu([process.pid], (str(device),)))
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_device_files_of_drivers_are_known_by_name() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.states import RanksState
 from beamer.engines.local.supervisor import control
-from beamer.engines.local.supervisor.messages import Accepted, End, Launch, Resume, Suspend
+from beamer.engines.local.supervisor.messages import Accepted, End, Kill, Launch, Resume, Suspend
 from tests.unit.engines.local.supervisor.test_supervisor import PATIENCE_S, status_of, wait_until_listening
 
 FOREGROUND = """
@@ -69,6 +69,25 @@ def test_a_rank_that_says_nothing_is_held_all_the_same(tmp_path: Path) -> None:
         becomes(tmp_path, RanksState.SUSPENDED)
         run = status_of(tmp_path).run
         assert (run.ran_s, run.held) == (0.0, True)
+
+
+def test_what_was_before_a_rank_is_let_go_is_no_time_on_a_gpu(tmp_path: Path) -> None:
+    with holding(tmp_path, SILENT):
+        begun_s = status_of(tmp_path).now_s
+        while (status := status_of(tmp_path)).run.ran_s < 0.5:
+            assert status.run.state is RanksState.RUNNING
+        assert isinstance(control.ask(tmp_path, Resume(PATIENCE_S), PATIENCE_S), Accepted)
+        status = status_of(tmp_path)
+        assert max(status.run.ran_s, status.run.quiet_s) < status.now_s - begun_s - 0.4
+
+
+def test_a_rank_that_is_killed_on_its_way_has_had_no_time_on_a_gpu(tmp_path: Path) -> None:
+    with holding(tmp_path, SILENT):
+        while status_of(tmp_path).run.ran_s < 0.3:
+            pass
+        assert isinstance(control.ask(tmp_path, Kill(), PATIENCE_S), Accepted)
+        run = status_of(tmp_path).run
+        assert (run.state, run.ran_s, run.quiet_s, run.held) == (RanksState.STOPPED, 0.0, 0.0, False)
 
 
 def test_a_rank_that_is_held_for_as_long_as_it_may_is_ended_without_a_word(tmp_path: Path) -> None:
