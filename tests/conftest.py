@@ -1,12 +1,14 @@
 """What all tests share: a port for a server of their own, who runs what; and the reason to skip what a machine cannot run."""
 
 import gc
+import os
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
+import structlog
 
 from beamer.engines.local.supervisor.ports import kept_port
 from beamer.errors import PlatformError
@@ -19,6 +21,30 @@ PROGRAMS = ("packaging", "processes", "ray", "netns", "emulation")  # tiers in w
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     with suppress(ValueError):  # Another thread imports this.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class _StandardOutput:
+    """Standard output as a descriptor.
+
+    What pytest captures with is a Python file, which it closes at a test's end. A thread of a served controller that logs in
+    that moment writes to memory that is freed, of which the interpreter dies later and elsewhere.
+    """
+
+    def write(self, text: str) -> None:
+        os.write(1, text.encode())
+
+    def flush(self) -> None:
+        pass
+
+
+# Tests of what is logged take `capfd`: `capsys` does not see descriptors.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ],
+    logger_factory=structlog.WriteLoggerFactory(_StandardOutput()),  # type: ignore[arg-type]  # It needs no more of a file.
+)
 
 
 @pytest.fixture

@@ -117,13 +117,13 @@ def test_a_journal_leads_to_the_state_that_it_led_to(recording: Recording, said:
 
 
 def test_the_command_says_the_same_of_it(
-    recording: Recording, said: Mapping[str, Any], capsys: pytest.CaptureFixture[str]
+    recording: Recording, said: Mapping[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     check(recording.url, recording.fabric_file)
-    assert capsys.readouterr().out == said["check"]
+    assert capfd.readouterr().out == said["check"]
     before = recording.content
     repair(recording.url)
-    assert "nothing was changed" in capsys.readouterr().out
+    assert "nothing was changed" in capfd.readouterr().out
     assert [line for line in recording.content if "head" not in line] == [line for line in before if "head" not in line]
 
 

@@ -271,12 +271,12 @@ def test_searches_are_drawn_on_a_time_axis(tmp_path: Path) -> None:
     ],
 )
 def test_every_error_ends_in_one_line_and_the_exit_code_of_its_kind(
-    error: BeamerError, code: int, capsys: pytest.CaptureFixture[str]
+    error: BeamerError, code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended, errors_as_exit_codes("beamer"):
         raise error
     assert ended.value.code == code
-    assert capsys.readouterr() == ("", f"beamer: {error}\n")
+    assert capfd.readouterr() == ("", f"beamer: {error}\n")
 
 
 def test_output_that_nobody_reads_is_no_success() -> None:
@@ -292,11 +292,11 @@ def test_output_that_nobody_reads_is_no_success() -> None:
 
 @pytest.mark.parametrize("module", [beamer.cli, eval.__main__])
 def test_the_help_lists_every_command_with_the_line_of_its_function(
-    module: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["program", "--help"])
     module.main()
-    shown = capsys.readouterr().out
+    shown = capfd.readouterr().out
     for name, command in module.COMMANDS.items():
         package, _, function = command.target.partition(":")
         documented = getattr(import_module(package), function).__doc__
@@ -401,14 +401,14 @@ def test_a_picture_without_matplotlib_is_refused_before_the_run(monkeypatch: pyt
 
 
 def test_the_version_of_what_is_not_installed_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("beamer.lazy_commands.DISTRIBUTION", "beamer-absent")
     monkeypatch.setattr(sys, "argv", ["beamer", "--version"])
     with pytest.raises(SystemExit) as ended:
         beamer.cli.main()
     assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("beamer: beamer-absent is not installed")
 
 

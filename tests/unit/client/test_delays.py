@@ -194,7 +194,7 @@ def test_endless_patience_is_patience(beamer: FakeBeamer) -> None:
 HANDLED = """
 import signal, sys, time
 from beamer.client import Client
-client = Client(sys.argv[1], timeout_s=5.0)
+client = Client(sys.argv[1], timeout_s=30.0)
 trial = client.trial("s", "t")
 handled = 0
 def handle(*_):
@@ -212,7 +212,7 @@ while handled < 6 and time.monotonic() < deadline:
     if step % 50 == 0:
         client.flush(5)
 signal.setitimer(signal.ITIMER_REAL, 0)
-print(step, handled, client.flush(30))
+print(step, handled, client.flush(60))
 """
 
 

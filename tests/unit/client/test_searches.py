@@ -109,7 +109,7 @@ Begin = Callable[..., Tuning]
 
 @pytest.fixture
 def begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Begin]:
     """Return what begins a search; at its end nothing has been refused, nobody was warned."""
     monkeypatch.delenv(RUN_VARIABLE, raising=False)
@@ -120,7 +120,7 @@ def begin(
 
         yield start
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
-    logged = capsys.readouterr().out
+    logged = capfd.readouterr().out
     assert "switch connected" in logged, "nothing was read"
     assert [line for line in logged.splitlines() if "[warning" in line or "[error" in line] == []
 

@@ -73,23 +73,23 @@ def test_foreign_connections_are_logged_once(tmp_path: Path, capfd: pytest.Captu
     assert capfd.readouterr().out.count("left out") == 1
 
 
-def test_an_agent_that_fails_again_and_again_fills_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_that_fails_again_and_again_fills_no_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async def play(runtime: Runtime) -> None:
         for generation in range(500):
             runtime.on_agent_message(AGENT_A, Applied(generation=generation, changes=0, error="no such device"))
         runtime.on_agent_message(AGENT_C, Applied(generation=7, changes=0, error="not permitted"))
 
     scene(tmp_path, play)
-    logged = capsys.readouterr().out
+    logged = capfd.readouterr().out
     assert logged.count("no such device") == LINES_AN_HOUR
     assert logged.count("not permitted") == 1
 
 
-def test_a_switch_that_comes_and_goes_fills_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_switch_that_comes_and_goes_fills_no_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async def play(runtime: Runtime) -> None:
         for _ in range(200):
             runtime._delivery._on_switch_event(SwitchLost("s1"))
             runtime._delivery._on_switch_event(SwitchConnected("s1"))
 
     scene(tmp_path, play)
-    assert capsys.readouterr().out.count("switch lost") == LINES_AN_HOUR
+    assert capfd.readouterr().out.count("switch lost") == LINES_AN_HOUR

@@ -555,7 +555,7 @@ def test_every_decision_is_a_generation_of_its_own_but_only_changes_go_out(tmp_p
     run(play())
 
 
-def test_a_host_that_the_fabric_has_lost_ends_the_attempts_on_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_host_that_the_fabric_has_lost_ends_the_attempts_on_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async def play() -> None:
         first = Desk(tmp_path)
         await first.runtime.start()
@@ -572,7 +572,7 @@ def test_a_host_that_the_fabric_has_lost_ends_the_attempts_on_it(tmp_path: Path,
             "mnist/b": TrialStatus.LOST,
             "mnist/c": TrialStatus.RUNNING,
         }
-        logged = capsys.readouterr().out
+        logged = capfd.readouterr().out
         assert [f"mnist/{name}" in logged for name in "abc"] == [True, True, False]
         assert HOSTS[2] in logged
         await second.runtime.start()

@@ -32,7 +32,7 @@ def service() -> Service:
 
 
 def test_it_leads_or_follows_when_a_first_decision_was_made(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     steps, compiled = list[str](), threading.Event()
 
@@ -56,7 +56,7 @@ def test_it_leads_or_follows_when_a_first_decision_was_made(
         async with asyncio.timeout(30):
             while said.count("there is no service before") < 2:
                 await asyncio.sleep(0.01)
-                said += capsys.readouterr().out
+                said += capfd.readouterr().out
             assert steps == []
             compiled.set()
             with pytest.raises(TakenError):
@@ -68,14 +68,14 @@ def test_it_leads_or_follows_when_a_first_decision_was_made(
 
 
 def test_a_policy_that_fails_ahead_keeps_no_controller_from_leading(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def warm_up(*_: Any) -> None:
         raise ValueError("no order")
 
     monkeypatch.setattr(module, "warm_up", warm_up)
     asyncio.run(module._prepare(SETTINGS))
-    assert "no decision could be made in advance" in capsys.readouterr().out
+    assert "no decision could be made in advance" in capfd.readouterr().out
 
 
 # Decides ahead as a controller does, then on many more trials and under another mode, and prints what was compiled in between.

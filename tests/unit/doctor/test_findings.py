@@ -55,11 +55,11 @@ def test_each_finding_is_a_line_and_its_fix_beneath() -> None:
     ]
 
 
-def test_json_has_the_role_the_counts_and_each_check(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_role_the_counts_and_each_check(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         report("host", FOUND, as_json=True)
     assert ended.value.code == 1
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(capfd.readouterr().out)
     assert shown == document("host", FOUND)
     assert (shown["role"], shown["counts"]) == ("host", {"ok": 1, "warning": 1, "fault": 1, "not_checked": 1})
     assert shown["checks"][2] == {"check": "c", "verdict": "fault", "found": "bad", "fix": "fix it"}

@@ -328,7 +328,7 @@ def test_of_an_agent_that_cannot_know_the_limits_as_much_is_taken_as_they_say() 
     scene(play, Limits(agent_connections=5))
 
 
-def test_of_an_assignment_its_agent_is_sent_as_much_as_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_an_assignment_its_agent_is_sent_as_much_as_it_takes(capfd: pytest.CaptureFixture[str]) -> None:
     takes = AssignmentLimits(message_bytes=10_000, ports=1, workers=1, connections=3, addresses=1, classes=100)
 
     async def play(hub: AgentHub, listener: Listener, connect_as: ConnectAs) -> None:
@@ -346,7 +346,7 @@ def test_of_an_assignment_its_agent_is_sent_as_much_as_it_takes(capsys: pytest.C
             assert hub.left_out == {}
 
     scene(play)
-    assert capsys.readouterr().out.count("an agent takes less than it is assigned") == 1
+    assert capfd.readouterr().out.count("an agent takes less than it is assigned") == 1
 
 
 def test_of_those_that_wait_for_a_name_the_newest_is_served_and_what_has_ended_is_not() -> None:

@@ -30,12 +30,12 @@ def fabric(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def certs(tmp_path: Path, fabric: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def certs(tmp_path: Path, fabric: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     def run(*options: str, names: tuple[str, ...] = ("--name", "c.example", "--ip", "10.0.0.1"), code: int = 0) -> str:
         monkeypatch.setattr(sys, "argv", ["beamer", "certs", str(tmp_path / "d"), "--fabric", str(fabric), *names, *options])
         with pytest.raises(SystemExit) as ended:
             main()
-        printed = capsys.readouterr()
+        printed = capfd.readouterr()
         assert (ended.value.code or 0) == code, printed
         return printed.err if code else printed.out
 
@@ -66,7 +66,7 @@ def test_controller_agents_and_switches_have_one_each(certs: Run, tmp_path: Path
 
 
 def test_agents_and_switches_of_a_network_that_has_no_file_yet_have_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     made = tmp_path / "d"
     begin = ["beamer", "certs", str(made), "--name", "c.example"]
@@ -90,7 +90,7 @@ def test_agents_and_switches_of_a_network_that_has_no_file_yet_have_some(
         with pytest.raises(SystemExit) as refused:
             main()
         assert refused.value.code == 2
-        assert said in capsys.readouterr().err
+        assert said in capfd.readouterr().err
 
 
 def test_what_each_certificate_is_for(certs: Run, tmp_path: Path) -> None:

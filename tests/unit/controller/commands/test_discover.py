@@ -12,13 +12,13 @@ Refused = Callable[..., str]
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+def refused(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
     def run(*options: str, code: int = 2) -> str:
         monkeypatch.setattr(sys, "argv", ["beamer", "fabric", "discover", *options])
         monkeypatch.setattr("controller.commands.discover.log_to_stderr", lambda: None)  # loggers would keep this test's stderr
         with pytest.raises(SystemExit) as ended:
             main()
-        output = capsys.readouterr()
+        output = capfd.readouterr()
         assert ended.value.code == code
         assert "switches:" not in output.out, "no file is printed"
         return output.err

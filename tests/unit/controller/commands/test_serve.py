@@ -49,13 +49,13 @@ Refused = Callable[[list[str]], str]
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+def refused(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
     def run(command: list[str]) -> str:
         monkeypatch.setattr(sys, "argv", ["beamer-controller", *command[len(MAIN) :]])
         monkeypatch.setattr("controller.commands.serve.log_to_stderr", lambda: None)  # loggers would keep this test's stderr
         with pytest.raises(SystemExit) as ended:
             main()
-        output = capsys.readouterr().err
+        output = capfd.readouterr().err
         assert (ended.value.code, output.count("\n")) == (2, 1), output
         return output
 

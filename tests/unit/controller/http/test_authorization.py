@@ -138,7 +138,7 @@ def test_the_unproven_are_signed_as_tokens_are() -> None:
 
 @pytest.mark.parametrize("kind", UNPROVEN)
 def test_who_proves_nothing_is_refused_logged_once_and_changes_nothing(
-    kind: str, controller: Served, capsys: pytest.CaptureFixture[str]
+    kind: str, controller: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     make, reason = UNPROVEN[kind]
     register(controller, "mnist")
@@ -152,7 +152,7 @@ def test_who_proves_nothing_is_refused_logged_once_and_changes_nothing(
     for path in (STUDIES, "/v1/studies/mnist", TRIAL, *NETWORK):
         assert ask(controller, "GET", path, bearer).status_code == 401, path
     assert everything(controller) == before
-    log = capsys.readouterr().out
+    log = capfd.readouterr().out
     assert log.count(reason) == 1
     assert bearer is None or bearer not in log
 
@@ -170,7 +170,7 @@ def test_two_tokens_are_none(controller: Served) -> None:
 
 @pytest.mark.parametrize("role", [TokenRole.TRAINER, TokenRole.READER])
 def test_another_studys_trial_is_refused_logged_once_and_nothing_changed(
-    role: TokenRole, controller: Served, capsys: pytest.CaptureFixture[str]
+    role: TokenRole, controller: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     register(controller, "mnist")
     before = everything(controller)
@@ -182,7 +182,7 @@ def test_another_studys_trial_is_refused_logged_once_and_nothing_changed(
     for path in ("/v1/studies/mnist", "/v1/studies/mnist/stages/rung0", TRIAL, f"{TRIAL}?run=x"):
         assert ask(controller, "GET", path, foreign).status_code == 403, path
     assert everything(controller) == before
-    assert capsys.readouterr().out.count(f"the {role} of study 'cifar' may not") == 1
+    assert capfd.readouterr().out.count(f"the {role} of study 'cifar' may not") == 1
 
 
 def test_a_study_in_another_spelling_is_another_study(controller: Served) -> None:
@@ -305,7 +305,7 @@ def test_what_concerns_all_studies_is_changed_by_operators_alone(method: str, be
         assert denied.value.status == 403
 
 
-def test_denials_from_many_addresses_fill_no_log(controller: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_denials_from_many_addresses_fill_no_log(controller: Served, capfd: pytest.CaptureFixture[str]) -> None:
     authorization = Authorization(KEY, certified=False, clock=time.time)
 
     async def denials() -> None:
@@ -322,7 +322,7 @@ def test_denials_from_many_addresses_fill_no_log(controller: Served, capsys: pyt
                 await authorization(HTTPConnection(scope))
 
     asyncio.run(denials())
-    assert capsys.readouterr().out.count("there is no token") == MAX_LOGGED
+    assert capfd.readouterr().out.count("there is no token") == MAX_LOGGED
 
 
 def test_without_a_key_nobody_is_asked_for_a_token(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ LESSER = SwitchForm("l1", "host marks", WHY, (BELIEVED,), counts=False)
 WITHOUT = SwitchForm("l1", "none", "not full: table 0 needs 20 rules and has room for 7", able=False, counts=False)
 
 
-def test_the_api_metrics_and_log_say_the_form_of_each_switch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_api_metrics_and_log_say_the_form_of_each_switch(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async def play() -> None:
         switches = SwitchesInMemory([switch.name for switch in FABRIC.switches])
         settings = ControllerSettings(FABRIC, network_policy("fifo"))
@@ -61,7 +61,7 @@ def test_the_api_metrics_and_log_say_the_form_of_each_switch(tmp_path: Path, cap
         await runtime.stop()
 
     asyncio.run(play())
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "switch cannot hold all rules" in line]
+    [line] = [line for line in capfd.readouterr().out.splitlines() if "switch cannot hold all rules" in line]
     assert "host marks" in line
     assert WHY in line
     assert BELIEVED in line

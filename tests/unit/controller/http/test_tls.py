@@ -115,7 +115,7 @@ def test_an_agent_with_its_certificate_is_served(controller: Served, authority: 
     ],
 )
 def test_another_agents_name_is_refused_logged_once_and_nothing_changed(
-    uris: list[str] | None, reason: str, controller: Served, authority: Authority, capsys: pytest.CaptureFixture[str]
+    uris: list[str] | None, reason: str, controller: Served, authority: Authority, capfd: pytest.CaptureFixture[str]
 ) -> None:
     genuine = context(authority, signed(authority, "genuine", agent_uri("h1")))
     other = context(authority, None if uris is None else signed(authority, "other", *uris))
@@ -131,7 +131,7 @@ def test_another_agents_name_is_refused_logged_once_and_nothing_changed(
                 await (await served_one.ping())  # it has not been replaced
 
     asyncio.run(scenario())
-    assert capsys.readouterr().out.count(reason) == 1
+    assert capfd.readouterr().out.count(reason) == 1
 
 
 def test_a_token_is_no_agents_certificate(controller: Served, authority: Authority, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_an_agents_certificate_is_no_token(controller: Served, authority: Author
 
 
 def test_a_certificate_of_another_authority_or_an_expired_one_is_refused_by_tls_and_logged_once(
-    controller: Served, authority: Authority, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    controller: Served, authority: Authority, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     foreign = signed(made_authority(tmp_path / "other"), "h1", agent_uri("h1"))
     expired = signed(authority, "old", agent_uri("h1"), valid_s=-1)
@@ -166,7 +166,7 @@ def test_a_certificate_of_another_authority_or_an_expired_one_is_refused_by_tls_
 
     asyncio.run(scenario())
     assert controller.ask(lambda runtime: runtime.agents.connected) == frozenset()
-    assert capsys.readouterr().out.count("no TLS with a peer") == 1
+    assert capfd.readouterr().out.count("no TLS with a peer") == 1
 
 
 def test_plain_text_is_no_tls(controller: Served) -> None:

@@ -31,12 +31,12 @@ KEY = TokenKey(bytes(range(32)))
 
 
 @pytest.fixture
-def token(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def token(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     def run(*options: str, code: int = 0) -> str:
         monkeypatch.setattr(sys, "argv", ["beamer", "token", *options])
         with pytest.raises(SystemExit) as ended:
             main()
-        printed = capsys.readouterr()
+        printed = capfd.readouterr()
         assert (ended.value.code or 0) == code, printed
         return printed.err if code else printed.out
 

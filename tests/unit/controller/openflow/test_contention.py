@@ -90,7 +90,7 @@ def test_of_those_that_wait_the_newest_is_served_first() -> None:
 
 
 def test_one_that_answers_nothing_is_not_served_while_there_is_another(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(driver, "ALIVE_S", 0.5)
 
@@ -108,7 +108,7 @@ def test_one_that_answers_nothing_is_not_served_while_there_is_another(
                 assert await peer.ended()
 
     asyncio.run(scenario())
-    assert "does not answer within" in capsys.readouterr().out
+    assert "does not answer within" in capfd.readouterr().out
 
 
 def test_those_that_wait_have_a_bound_and_one_that_answers_stays(monkeypatch: pytest.MonkeyPatch) -> None:

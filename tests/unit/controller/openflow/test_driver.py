@@ -227,7 +227,7 @@ def test_time_outs_of_pairs_in_use_are_started_afresh(monkeypatch: pytest.Monkey
     asyncio.run(scenario())
 
 
-def test_a_refused_rule_is_logged_not_reported_as_installed_and_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_rule_is_logged_not_reported_as_installed_and_tried_again(capfd: pytest.CaptureFixture[str]) -> None:
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1, refuse=lambda key: key[0] == 1 and key[1] >= 1000)
         async with bench() as b:
@@ -239,10 +239,10 @@ def test_a_refused_rule_is_logged_not_reported_as_installed_and_tried_again(caps
             await b.installed(1)
 
     asyncio.run(scenario())
-    assert "OFPFMFC_TABLE_FULL" in capsys.readouterr().out
+    assert "OFPFMFC_TABLE_FULL" in capfd.readouterr().out
 
 
-def test_a_stranger_and_another_version_are_turned_away(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stranger_and_another_version_are_turned_away(capfd: pytest.CaptureFixture[str]) -> None:
     async def scenario() -> None:
         async with bench() as b:
             b.driver.install(1, [])
@@ -253,7 +253,7 @@ def test_a_stranger_and_another_version_are_turned_away(capsys: pytest.CaptureFi
             assert b.events == []
 
     asyncio.run(scenario())
-    out = capsys.readouterr().out
+    out = capfd.readouterr().out
     assert "0000000000000bad" in out
     assert "OpenFlow 1.3" in out
 

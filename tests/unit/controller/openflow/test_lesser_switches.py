@@ -48,7 +48,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_a_switch_that_can_do_less_holds_one_table(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_switch_that_can_do_less_holds_one_table(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
     switch = replace(ANSWERS[kind], entries={}, mods=[])
 
     async def scenario() -> None:
@@ -65,7 +65,7 @@ def test_a_switch_that_can_do_less_holds_one_table(kind: str, capsys: pytest.Cap
             b.driver.install(2, [job(5)])
             assert (await b.installed(2)).changes == 0
             assert await b.driver.counters() == ()
-            out = capsys.readouterr().out
+            out = capfd.readouterr().out
             assert "gave no counters" not in out
             refused = "switch refused rules" in out
             assert refused is (not kind.endswith("says so"))

@@ -150,7 +150,7 @@ def test_an_answer_that_cannot_be_ends_that_connection_alone(
     asyncio.run(scenario())
 
 
-def test_os_kens_own_faults_end_the_connection_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_os_kens_own_faults_end_the_connection_too(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     def faulty(*_: object) -> None:
         raise KeyError("no such type")
 
@@ -163,7 +163,7 @@ def test_os_kens_own_faults_end_the_connection_too(monkeypatch: pytest.MonkeyPat
             assert await peer.ended()
 
     asyncio.run(scenario())
-    assert endings(capsys.readouterr().out, "os-ken cannot read: KeyError") == 1
+    assert endings(capfd.readouterr().out, "os-ken cannot read: KeyError") == 1
 
 
 def test_what_a_rule_under_our_cookie_says_wrongly_disturbs_nothing() -> None:
@@ -215,7 +215,7 @@ def test_a_pair_is_not_put_above_a_priority_that_leaves_no_room() -> None:
 
 
 def test_a_peer_that_never_reads_is_dropped_before_its_answers_fill_the_memory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(channel, "ECHO_S", 0.05)
     monkeypatch.setattr(channel, "SILENCE_S", 0.5)
@@ -239,7 +239,7 @@ def test_a_peer_that_never_reads_is_dropped_before_its_answers_fill_the_memory(
 
     asyncio.run(scenario())
     assert max(waiting) <= channel.ECHO_UNREAD_BYTES + 60_008
-    assert endings(capsys.readouterr().out, "it has read nothing") == 1
+    assert endings(capfd.readouterr().out, "it has read nothing") == 1
 
 
 def test_what_is_sent_has_a_bound_where_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +313,7 @@ def test_a_peer_whose_messages_are_costly_leaves_as_much_time_to_others() -> Non
     assert asyncio.run(scenario()) > 20 * messages
 
 
-def test_connections_that_say_nothing_make_room_for_switches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_connections_that_say_nothing_make_room_for_switches(capfd: pytest.CaptureFixture[str]) -> None:
     most = driver.UNSERVED + 2
 
     async def scenario() -> None:
@@ -329,10 +329,10 @@ def test_connections_that_say_nothing_make_room_for_switches(capsys: pytest.Capt
                 peer.writer.close()
 
     asyncio.run(scenario())
-    assert endings(capsys.readouterr().out, "not served; the oldest is dropped") == 1
+    assert endings(capfd.readouterr().out, "not served; the oldest is dropped") == 1
 
 
-def test_a_flood_of_refusals_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flood_of_refusals_is_logged_once(capfd: pytest.CaptureFixture[str]) -> None:
     async def scenario() -> None:
         async with bench() as b:
             for _ in range(50):
@@ -340,12 +340,12 @@ def test_a_flood_of_refusals_is_logged_once(capsys: pytest.CaptureFixture[str]) 
                 assert await (await RawPeer.identified(b, dpid=0xBAD)).ended()
 
     asyncio.run(scenario())
-    out = capsys.readouterr().out
+    out = capfd.readouterr().out
     assert endings(out, "hello element at byte 8: length 0") == 1
     assert endings(out, "0000000000000bad") == 1
 
 
-def test_of_any_number_that_claim_to_be_a_switch_the_served_one_stays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_any_number_that_claim_to_be_a_switch_the_served_one_stays(capfd: pytest.CaptureFixture[str]) -> None:
     async def scenario() -> None:
         async with bench() as b:
             b.driver.install(1, [])
@@ -362,7 +362,7 @@ def test_of_any_number_that_claim_to_be_a_switch_the_served_one_stays(capsys: py
             assert switch.entries
 
     asyncio.run(scenario())
-    assert endings(capsys.readouterr().out, "connected already") == 1
+    assert endings(capfd.readouterr().out, "connected already") == 1
 
 
 def test_of_any_number_that_come_while_the_served_one_is_dead_one_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def test_a_meter_that_somebody_changes_is_put_right(monkeypatch: pytest.MonkeyPa
     asyncio.run(scenario())
 
 
-def test_a_switch_without_meters_has_the_classes_and_is_not_reported_as_installed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_switch_without_meters_has_the_classes_and_is_not_reported_as_installed(capfd: pytest.CaptureFixture[str]) -> None:
     async def scenario() -> None:
         switch = FakeSwitch(dpid=1, has_meters=False)
         async with bench() as b:
@@ -159,4 +159,4 @@ def test_a_switch_without_meters_has_the_classes_and_is_not_reported_as_installe
             await b.installed(2)
 
     asyncio.run(scenario())
-    assert "OFPBRC_BAD_TYPE" in capsys.readouterr().out
+    assert "OFPBRC_BAD_TYPE" in capfd.readouterr().out

@@ -57,18 +57,18 @@ def counted_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_watch, "RULE_S", NEVER)
 
 
-async def said(capsys: pytest.CaptureFixture[str], text: str) -> str:
+async def said(capfd: pytest.CaptureFixture[str], text: str) -> str:
     """Wait until something is logged, and return all that was."""
     out = ""
     async with asyncio.timeout(10):
         while text not in out:
             await asyncio.sleep(0.01)
-            out += capsys.readouterr().out
+            out += capfd.readouterr().out
     return out
 
 
 def test_a_rule_that_is_removed_without_a_word_shows_in_the_numbers(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     counted_only(monkeypatch)
 
@@ -81,13 +81,13 @@ def test_a_rule_that_is_removed_without_a_word_shows_in_the_numbers(
         assert switch.read == read + 1
 
     play(scenario)
-    out = capsys.readouterr().out
+    out = capfd.readouterr().out
     assert out.count(MENDED) == 1
     assert "missing=1" in out
 
 
 def test_another_programs_rule_in_place_of_one_that_announces_its_removal_is_replaced(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     counted_only(monkeypatch)
 
@@ -98,36 +98,36 @@ def test_another_programs_rule_in_place_of_one_that_announces_its_removal_is_rep
         await b.until(lambda: switch.entries[key].message.cookie == wanted)
 
     play(scenario)
-    assert "missing=1" in capsys.readouterr().out
+    assert "missing=1" in capfd.readouterr().out
 
 
-def test_a_removal_by_another_program_that_is_announced_is_mended_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_removal_by_another_program_that_is_announced_is_mended_and_said(capfd: pytest.CaptureFixture[str]) -> None:
     async def scenario(b: Bench, switch: FakeSwitch) -> None:
         key = pair_key(switch)
         switch.expire(key)
         await b.until(lambda: key in switch.entries)
         counted = switch.counted
         await b.until(lambda: switch.counted > counted + 4)
-        assert MENDED not in capsys.readouterr().out, "a rule's time was over"
+        assert MENDED not in capfd.readouterr().out, "a rule's time was over"
         switch.expire(key, ofp.OFPRR_DELETE)
-        await said(capsys, MENDED)
+        await said(capfd, MENDED)
         await b.until(lambda: key in switch.entries)
 
     play(scenario)
 
 
-def test_a_rule_that_is_changed_in_place_shows_in_the_next_reading(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rule_that_is_changed_in_place_shows_in_the_next_reading(capfd: pytest.CaptureFixture[str]) -> None:
     async def scenario(b: Bench, switch: FakeSwitch) -> None:
         for key in (static_key(), pair_key(switch)):
             switch.entries[key].message.instructions = []
             await b.until(lambda: all(entry.message.instructions for entry in switch.entries.values()))
 
     play(scenario)
-    assert "changed=1" in capsys.readouterr().out
+    assert "changed=1" in capfd.readouterr().out
 
 
 def test_a_change_in_place_that_is_announced_is_mended_without_a_regular_reading(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(rule_watch, "ANNOUNCED_S", 0.01)
 
@@ -143,10 +143,10 @@ def test_a_change_in_place_that_is_announced_is_mended_without_a_regular_reading
             await b.until(lambda: all(entry.message.instructions for entry in switch.entries.values()))
 
     play(scenario, FakeSwitch(dpid=1, announces=True))
-    assert "changed=1" in capsys.readouterr().out
+    assert "changed=1" in capfd.readouterr().out
 
 
-def test_a_switch_whose_connection_ends_with_the_question_is_not_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_switch_whose_connection_ends_with_the_question_is_not_asked_again(capfd: pytest.CaptureFixture[str]) -> None:
     def distort(frame: bytes) -> bytes:
         is_part = frame[1] == ofp.OFPT_MULTIPART_REPLY and frame[8:10] == b"\xff\xff"
         return b"\x01" + frame[1:] if is_part else frame
@@ -166,7 +166,7 @@ def test_a_switch_whose_connection_ends_with_the_question_is_not_asked_again(cap
             assert switch.monitored == ENDINGS
 
     asyncio.run(whole())
-    assert "connections ended with the question for changes, which is not asked again" in capsys.readouterr().out
+    assert "connections ended with the question for changes, which is not asked again" in capfd.readouterr().out
 
 
 def test_announcements_without_end_have_all_rules_read_at_a_bounded_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,22 +203,22 @@ def test_an_announcement_that_cannot_be_read_has_the_rules_read_and_ends_no_conn
     play(scenario, FakeSwitch(dpid=1, announces=True))
 
 
-def test_a_switch_that_does_not_count_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_switch_that_does_not_count_is_read(capfd: pytest.CaptureFixture[str]) -> None:
     async def scenario(b: Bench, switch: FakeSwitch) -> None:
         del switch.entries[static_key()]
         await b.until(lambda: static_key() in switch.entries)
         assert switch.counted == 2, "once for both numbers"
 
     play(scenario, FakeSwitch(dpid=1, counts=False))
-    assert capsys.readouterr().out.count("switch does not count its rules") == 1
+    assert capfd.readouterr().out.count("switch does not count its rules") == 1
 
 
-def test_rules_of_other_programs_are_left_and_those_before_beamers_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_of_other_programs_are_left_and_those_before_beamers_are_named(capfd: pytest.CaptureFixture[str]) -> None:
     odd = dict([foreign_rule(50_000), foreign_rule(10, table=9), foreign_rule(10, table=Table.ROUTE)])
 
     async def scenario(b: Bench, switch: FakeSwitch) -> None:
         switch.entries |= odd
-        out = await said(capsys, NAMED)
+        out = await said(capfd, NAMED)
         assert "['table 0 priority 50000 cookie 0x7']" in out
         assert "in_the_way=1 " in out
         counted = switch.counted
@@ -226,21 +226,21 @@ def test_rules_of_other_programs_are_left_and_those_before_beamers_are_named(cap
         assert odd.items() <= switch.entries.items()
         for key in odd:
             del switch.entries[key]
-        out = capsys.readouterr().out
+        out = capfd.readouterr().out
         assert NAMED not in out, "once"
-        assert MENDED not in out + await said(capsys, "now=0")
+        assert MENDED not in out + await said(capfd, "now=0")
 
     play(scenario)
 
 
 def test_very_many_rules_of_other_programs_are_counted_and_not_read(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(rule_watch, "MAX_FOREIGN", 3)
 
     async def scenario(b: Bench, switch: FakeSwitch) -> None:
         switch.entries |= dict(foreign_rule(50_000, cookie=cookie) for cookie in range(4))
-        assert NAMED not in await said(capsys, "now=4")
+        assert NAMED not in await said(capfd, "now=4")
 
     play(scenario)
 

@@ -64,7 +64,7 @@ def test_a_switch_that_says_nothing_sensible_of_its_tables_is_judged_by_its_refu
 
 
 def test_a_switch_whose_connection_ends_with_the_question_about_tables_is_not_asked_again(
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     class Leaving(FakeSwitch):
         asked = 0
@@ -87,7 +87,7 @@ def test_a_switch_whose_connection_ends_with_the_question_about_tables_is_not_as
 
     asyncio.run(scenario())
     text = "connections ended with the question for the features of tables, which is not asked again"
-    assert capsys.readouterr().out.count(text) == 1
+    assert capfd.readouterr().out.count(text) == 1
 
 
 def test_a_switch_that_takes_no_form_is_given_all_tables_when_it_connects_as_an_able_one() -> None:
@@ -159,7 +159,7 @@ def test_neighbours_keep_what_they_hold_about_a_switch_whose_refusals_are_forgot
     asyncio.run(scenario())
 
 
-def test_a_switch_that_takes_no_form_is_named_and_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_switch_that_takes_no_form_is_named_and_tried_again(capfd: pytest.CaptureFixture[str]) -> None:
     async def scenario() -> None:
         switch = FakeSwitch(1, limits=SwitchLimits(matches=FIELDS - {"arp_tpa"}), says=None)
         async with bench(FABRIC) as b:
@@ -173,7 +173,7 @@ def test_a_switch_that_takes_no_form_is_named_and_tried_again(capsys: pytest.Cap
             await b.until(lambda: forms(b)[-1].form != "none")
 
     asyncio.run(scenario())
-    assert "switch refused rules" in capsys.readouterr().out
+    assert "switch refused rules" in capfd.readouterr().out
 
 
 def test_a_switch_whose_rules_are_refused_later_counts_as_installed_once_they_are_there_again() -> None:

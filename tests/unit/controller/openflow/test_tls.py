@@ -94,7 +94,7 @@ def test_switches_are_served_by_tls(keys: Keys) -> None:
     ],
 )
 def test_a_switch_with_the_certificate_of_another_is_refused_and_logged_once(
-    dpid: int, uris: Sequence[str], reason: str, keys: Keys, capsys: pytest.CaptureFixture[str]
+    dpid: int, uris: Sequence[str], reason: str, keys: Keys, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario() -> None:
         async with secured(keys) as b:
@@ -113,7 +113,7 @@ def test_a_switch_with_the_certificate_of_another_is_refused_and_logged_once(
             assert len(switch.mods) == before
 
     asyncio.run(scenario())
-    assert capsys.readouterr().out.count(reason) == 1
+    assert capfd.readouterr().out.count(reason) == 1
 
 
 def test_without_a_certificate_of_the_authority_nothing_is_said(keys: Keys, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_peer_that_says_nothing_gets_no_tls_either(keys: Keys) -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_no_tls_at_all_ends_quietly(keys: Keys, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_tls_at_all_ends_quietly(keys: Keys, capfd: pytest.CaptureFixture[str]) -> None:
     faults: list[object] = []
 
     async def scenario() -> None:
@@ -173,7 +173,7 @@ def test_what_is_no_tls_at_all_ends_quietly(keys: Keys, capsys: pytest.CaptureFi
 
     asyncio.run(scenario())
     assert faults == []
-    assert capsys.readouterr().out.count("no mutual TLS") == 1
+    assert capfd.readouterr().out.count("no mutual TLS") == 1
 
 
 def test_a_switch_that_goes_away_ends_quietly(keys: Keys) -> None:

@@ -167,7 +167,7 @@ def test_the_names_of_faults_are_their_own() -> None:
 
 
 def test_fuzz_prints_failures_as_hex_and_ends_with_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def found(*failures: FuzzFailure) -> Findings:
         return Findings("openflow", SEED, 10, 4, 6, 0.3, 0.002, 1, 0.1, 2**20, failures)
@@ -178,9 +178,9 @@ def test_fuzz_prints_failures_as_hex_and_ends_with_1(
     assert (written["inputs"], written["longest_turn_s"], written["failures"]) == (10, 0.3, [])
     failure = FuzzFailure("answered 500", ("dead", "beef"))
     monkeypatch.setitem(TARGETS, "openflow", lambda seconds, seed, most: found(failure))  # type: ignore[arg-type]
-    capsys.readouterr()
+    capfd.readouterr()
     with pytest.raises(typer.Exit):
         fuzz_command(minutes=0.01, only="openflow")
-    assert capsys.readouterr().out.endswith("openflow: answered 500\ndead\nbeef\n")
+    assert capfd.readouterr().out.endswith("openflow: answered 500\ndead\nbeef\n")
     row = [cell for column in findings_table([found(failure)]).columns for cell in column.cells]
     assert row[-4:] == ["1", "100 ms", "+1.0 MiB", "1"]

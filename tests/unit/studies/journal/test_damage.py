@@ -125,9 +125,9 @@ def test_a_journal_has_one_writer_by_whatever_name(file: Path, tmp_path: Path, k
     assert second.term == first.term + 1
 
 
-def test_what_is_not_damaged_is_not_repaired(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_damaged_is_not_repaired(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     repair(_url(file))
-    assert "nothing was changed" in capsys.readouterr().out
+    assert "nothing was changed" in capfd.readouterr().out
     assert not file.with_name("journal.db.removed.jsonl").exists()
     assert _read(file) == list(EVENTS)
 
