@@ -4,7 +4,7 @@ Calls that free GPUs come first; a job waits until those that it was granted are
 engine's next report.
 
 A job that has no processes yet takes seconds until it computes. On an engine that prepares, it is therefore started ahead, and
-who has its GPUs goes on until it is ready, although they are granted to it no more.
+the job that has its GPUs goes on until it is ready, although they are granted to it no more.
 """
 
 from collections.abc import Collection, Mapping
@@ -116,12 +116,12 @@ def _awaited(
         one = observed.get(key)
         if key not in live or key in stuck:
             continue
-        if one is None or not one.state.has_processes or (one.state.is_ahead and not is_ready(one, placement)):
+        if one is None or not one.state.has_processes or (one.state.is_ahead and not _is_ready(one, placement)):
             found.update(placement.devices)
     return frozenset(found)
 
 
-def is_ready(seen: Observed, placement: Placement) -> bool:
+def _is_ready(seen: Observed, placement: Placement) -> bool:
     """Return whether a job that was started ahead can compute on these GPUs at once."""
     return seen.state is RunState.PREPARED and seen.placement == placement
 

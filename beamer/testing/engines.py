@@ -287,7 +287,7 @@ def prepares_only_where_it_says_so(bench: _Bench) -> None:
 
 
 @_check
-def holds_who_was_prepared_until_it_is_started(bench: _Bench) -> None:
+def holds_a_prepared_job_until_it_is_started(bench: _Bench) -> None:
     """It does not compute before, while another has its GPU, and goes on in the launch that was made ahead."""
     first = bench.runs("first", bench.one)
     key = bench.prepares("prepared", bench.one)
@@ -301,14 +301,14 @@ def holds_who_was_prepared_until_it_is_started(bench: _Bench) -> None:
 
 
 @_check
-def starts_who_was_prepared_elsewhere(bench: _Bench) -> None:
-    """What was prepared for other GPUs is launched anew."""
+def starts_a_prepared_job_elsewhere(bench: _Bench) -> None:
+    """A job that was prepared for other GPUs is launched anew."""
     bench.starts(bench.prepares("prepared", bench.one), bench.other)
 
 
 @_check
-def prepares_again_elsewhere(bench: _Bench) -> None:
-    """Whoever was prepared for other GPUs is prepared for these."""
+def prepares_a_prepared_job_elsewhere(bench: _Bench) -> None:
+    """A job that was prepared for other GPUs is prepared for these."""
     key = bench.prepares("prepared", bench.one)
     bench.engine.prepare(key, bench.other, TIMEOUT_S)
     bench.reaches(key, RunState.PREPARED, bench.other)
@@ -320,7 +320,7 @@ def prepares_again_elsewhere(bench: _Bench) -> None:
 
 
 @_check
-def prepares_who_was_parked(bench: _Bench) -> None:
+def prepares_a_parked_job(bench: _Bench) -> None:
     """It goes on from its checkpoint; parked or stopped before that, nothing of it is left running."""
     bench.prepares("unused", bench.other)
     key = bench.runs("parked", bench.one)
@@ -339,7 +339,7 @@ def prepares_who_was_parked(bench: _Bench) -> None:
 
 
 @_check
-def leaves_alone_who_runs_or_is_suspended(bench: _Bench) -> None:
+def prepares_no_job_that_has_processes(bench: _Bench) -> None:
     """There is nothing to prepare of a job that has processes."""
     if not bench.engine.prepares:
         raise SkipTest("the engine does not prepare")

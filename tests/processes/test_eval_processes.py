@@ -3,6 +3,7 @@
 import pytest
 
 from eval.gpu.processes import TRAINERS, Quantiles, measure, this_machine
+from eval.gpu.starts import searched
 
 
 def test_quantiles_are_measurements() -> None:
@@ -25,3 +26,11 @@ def test_a_ddp_job_restarts_at_another_size_and_loses_no_step() -> None:
     measured = measure("ddp", suspensions=2, restarts=1, sizes=((2, 2), (1, 4)))
     assert [(one.before, one.after) for one in measured.restarts] == [(2, 2), (1, 4), (4, 1)]
     assert "torch" in this_machine().packages
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_search_of_programs_that_take_long_to_start_reaches_its_target(ahead: bool) -> None:
+    run = searched("three good", "hermes", ahead, seed=2, start_s=0.3)
+    assert run.reached_s > 0.3
+    assert 0.0 <= run.idle < 1.0

@@ -24,7 +24,7 @@ class LocalHarness(EngineHarness):
         self.cable.touch()
         site.nodes = (LocalNode("one", 2), LocalNode("two", 2, launcher=Cable(self.cable)))
         self.keep_memory = keep_memory
-        self.engine = site.engine(keep_memory=keep_memory, ahead=True)
+        self.engine = site.engine(keep_memory=keep_memory, prepares=True)
 
     def job(self, name: str, iterations: int) -> str:
         self.site.trainer(name, iterations, "--pause-s", "0.005")
@@ -42,7 +42,7 @@ class LocalHarness(EngineHarness):
 
     def succeed(self) -> None:
         self.engine.close()
-        self.engine = self.site.engine(keep_memory=self.keep_memory, ahead=True)
+        self.engine = self.site.engine(keep_memory=self.keep_memory, prepares=True)
 
     def has_processes(self, key: str) -> bool:
         return any(f"/{key}-".encode() in read(pid, "environ") for pid in self.site.ranks())

@@ -49,7 +49,7 @@ def warns_then_speaks(site: Site, speaks: str = "print('ready', flush=True)") ->
 )
 def test_ranks_are_held_at_their_first_line_and_at_no_warning(site: Site, group: str, speaks: str) -> None:
     warns_then_speaks(site, speaks)
-    engine = site.engine(ahead=True)
+    engine = site.engine(prepares=True)
     engine.prepare("job", ONE)
     until((site.root / "warned").exists)
     assert site.see(engine, "job").state is RunState.PREPARING
@@ -65,7 +65,7 @@ def test_ranks_are_held_at_their_first_line_and_at_no_warning(site: Site, group:
 
 def test_one_that_is_started_before_it_is_ready_is_not_held_any_more(site: Site, group: str) -> None:
     warns_then_speaks(site)
-    engine = site.engine(ahead=True)
+    engine = site.engine(prepares=True)
     engine.prepare("job", ONE)
     until((site.root / "warned").exists)
     engine.start("job", ONE)
@@ -78,10 +78,10 @@ def test_one_that_is_started_before_it_is_ready_is_not_held_any_more(site: Site,
 def test_the_next_engine_knows_who_is_held(site: Site) -> None:
     warns_then_speaks(site)
     (site.root / "go").touch()
-    engine = site.engine(ahead=True)
+    engine = site.engine(prepares=True)
     engine.prepare("job", ONE)
     engine.close()
-    after = site.engine(ahead=True)
+    after = site.engine(prepares=True)
     site.until_state(after, "job", RunState.PREPARED)
     after.start("job", ONE)
     site.until_step(after, "job", 3)
@@ -90,7 +90,7 @@ def test_the_next_engine_knows_who_is_held(site: Site) -> None:
 
 def test_one_that_fails_while_it_starts_says_why(site: Site) -> None:
     site.program("job", "raise SystemExit('no such data')")
-    engine = site.engine(ahead=True)
+    engine = site.engine(prepares=True)
     engine.prepare("job", ONE)
     assert "no such data" in site.until_state(engine, "job", RunState.FAILED).exit
 
@@ -98,7 +98,7 @@ def test_one_that_fails_while_it_starts_says_why(site: Site) -> None:
 def test_what_a_parked_job_has_cost_is_not_forgotten_with_ranks_that_were_not_used(site: Site) -> None:
     warns_then_speaks(site)
     (site.root / "go").touch()
-    engine = site.engine(ahead=True)
+    engine = site.engine(prepares=True)
     engine.start("job", ONE)
     site.until_step(engine, "job", 3)
     engine.resize("job", None)
@@ -118,7 +118,7 @@ def test_what_a_parked_job_has_cost_is_not_forgotten_with_ranks_that_were_not_us
 
 def test_ranks_of_several_that_are_held_for_long_are_parked(site: Site) -> None:
     site.trainer("job", 10**6, collective_timeout_s=0.4)
-    engine = site.engine(ahead=True)
+    engine = site.engine(prepares=True)
     engine.prepare("job", OTHER)
     seen = site.until_state(engine, "job", RunState.PARKED)
     assert seen.exit == ""
@@ -131,7 +131,7 @@ def test_one_that_was_started_ahead_on_a_lost_node_runs_elsewhere(site: Site) ->
     cable.touch()
     site.nodes = (LocalNode("here", 1), LocalNode("lost", 1, launcher=RemoteCable(cable)))
     site.trainer("job", 10**6)
-    engine = site.engine(ahead=True)
+    engine = site.engine(prepares=True)
     engine.prepare("job", on("lost"))
     site.until_state(engine, "job", RunState.PREPARED)
     cable.unlink()
@@ -147,7 +147,7 @@ def test_ranks_that_print_nothing_are_held_with_the_one_that_does(site: Site) ->
     site.nodes = (LocalNode("first", 1), LocalNode("second", 1))
     prints = "import os, time\nprint('ready', flush=True) if os.environ['RANK'] == '0' else None\ntime.sleep(1000)"
     site.program("job", prints)
-    engine = site.engine(ahead=True)
+    engine = site.engine(prepares=True)
     engine.prepare("job", on("first", "second"))
     begun_s = time.monotonic()
     site.until_state(engine, "job", RunState.PREPARED)
@@ -158,7 +158,7 @@ def test_ranks_that_print_nothing_are_held_with_the_one_that_does(site: Site) ->
 
 def test_memory_is_given_back_where_it_is_short(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.trainer("job", 10**6)
-    engine = site.engine(ahead=True)
+    engine = site.engine(prepares=True)
     engine.prepare("job", ONE)
     site.until_state(engine, "job", RunState.PREPARED)
     monkeypatch.setattr(spare, "SHORT_OF_MEMORY", 1.1)

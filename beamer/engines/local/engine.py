@@ -38,7 +38,7 @@ class LocalEngine(Engine):
     cluster: where. root: the directory of jobs, which one engine at a time uses. launch: what to run for a job, called when it
     is first started; it raises `LookupError` for one that it does not know. keep_memory: whether suspended jobs are frozen on
     their GPUs, or leave them at an iteration boundary. group: how processes are frozen, one of `groups.KINDS`. clock: the
-    scheduler's, which reports are on. ahead: whether jobs are started ahead of their turn, where there is room.
+    scheduler's, which reports are on. prepares: as of `Engine`.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class LocalEngine(Engine):
         keep_memory: bool = True,
         group: str = "auto",
         clock: Callable[[], float] = time.time,
-        ahead: bool = False,
+        prepares: bool = False,
     ) -> None:
         if group not in groups.KINDS:
             raise InputError("group", group, nearest(group, groups.KINDS))
         self.keeps_memory = keep_memory
-        self.prepares = ahead
+        self.prepares = prepares
         self._spare = SpareCapacity()
         self._cluster = cluster
         self._root = root.resolve()

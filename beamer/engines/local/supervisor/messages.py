@@ -85,7 +85,7 @@ class Suspend:
 
 @dataclass(frozen=True)
 class Resume:
-    """Thaw the ranks; those that are to be held are not, if they have not been yet."""
+    """Thaw the ranks. Ranks that are still to be held are not held any more."""
 
     timeout_s: float
 
