@@ -201,16 +201,18 @@ def test_an_interrupted_search_ends_with_its_process(beamer: Served) -> None:
 def test_a_killed_process_loses_its_trial_and_another_one_retries_it(beamer: Served, start: Start, tmp_path: Path) -> None:
     options = {"storage": f"sqlite:///{tmp_path}/study.db", "study": "killed", "pruner": "halving", "heartbeat": True}
     study = optuna.create_study(study_name="killed", storage=options["storage"])
+    trial = "killed", "trial-0"
     hold = tmp_path / "hold"
     hold.touch()
     victim = start(**options, trials=3, hold=str(hold), lease_s=LEASE_S)
     try:
         until(hold.with_suffix(".held").exists, "the trial to be held")
+        # What the process has not delivered yet is lost with it.
+        assert beamer.until(lambda runtime: runtime.tracker.studies[trial[0]].trials[trial[1]].done == 1)
     finally:
         victim.kill()
         victim.communicate(timeout=TIMEOUT_S)
     assert study.trials[0].state is TrialState.RUNNING
-    trial = "killed", "trial-0"
     assert beamer.until(lambda runtime: runtime.tracker.studies[trial[0]].trials[trial[1]].status is TrialStatus.SILENT)
     assert beamer.ask(lambda runtime: runtime.tracker.studies["killed"].status) is StudyStatus.SILENT
     time.sleep(3.5)  # longer than the grace period of Optuna's heartbeats
