@@ -100,12 +100,16 @@ class Convergence(GpuPolicy[ConvergenceState]):
     horizon_s: float = 300.0
     """Seconds within which a restart has to pay."""
     window: int = 10
-    """Reports over which the fall of a trial's loss is measured."""
+    """Reports over which the fall of a trial's loss is measured, at least."""
     patience_s: float = PATIENCE_S
     """Seconds on GPUs without a report after which a job may hang (`beamer.gpu.predictors.silence`).
 
     It is ruled out, and nobody waits for it.
     """
+    judged_s: float = 1.0
+    """Seconds of service after which a trial is judged although its losses are too noisy to be sure whether they fall."""
+    standard_errors: float = 1.0
+    """Of its fall, by which a trial that runs is taken to fall faster than measured, and one that waits more slowly."""
 
     name = "convergence"
     resizes = True
@@ -119,7 +123,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
             raise InputError("speedup", self.speedup, "an exponent above 0, below 1")
         check_positive(self, "sharpness", "least_s", "horizon_s")
         check_at_least(self, 1, "window")
-        check_at_least(self, 0, "hysteresis")
+        check_at_least(self, 0, "hysteresis", "judged_s", "standard_errors")
         check_positive(self, "patience_s", endless=True)
 
     def allocate(
@@ -217,7 +221,8 @@ class _Prospects:
             searched = unknown and like_it[stage.study] > 1
             iterations = job.done if unknown else forecast.iterations_left
             if searched:
-                iterations = min(iterations_until_fall(job, policy.window), MAX_ITERATIONS_LEFT)
+                until = iterations_until_fall(job, policy.window, policy.judged_s, policy.standard_errors)
+                iterations = min(until, MAX_ITERATIONS_LEFT)
             probability = forecast.probability
             # At a rung where none waits, each of n trials is the best with the same probability.
             if stage.keeps is None and not target:

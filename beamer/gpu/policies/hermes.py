@@ -11,7 +11,7 @@ from beamer.errors import InputError, nearest
 from beamer.gpu.model import ROUNDING, Allocation, Cluster, Grant, Job, Node
 from beamer.gpu.placement import CompactPlacer
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
-from beamer.gpu.predictors.loss_fall import recent_fall
+from beamer.gpu.predictors.loss_trend import recent_trend
 from beamer.gpu.predictors.silence import PATIENCE_S, falls_silent_s, is_silent
 
 NORMS: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -30,8 +30,12 @@ class Hermes(GpuPolicy[Stateless]):
     load and a scheduler on every node that preempts for containers that converge faster, whose progress is kept. The formula of
     convergence, its window, the norm, the hysteresis and the quantum are our reconstruction.
 
-    Jobs with fewer than `window` + 1 reports go first, in order of submission; one that has diverged goes last. Jobs larger
-    than any node run on any free GPUs.
+    Jobs with fewer than `window` + 1 reports go first, in order of submission; one that has diverged goes last, whatever is
+    left of its quantum. Jobs larger than any node run on any free GPUs.
+
+    That losses are noisy is ours to take into account: how fast they fall is measured with its error
+    (`beamer.gpu.predictors.loss_trend`). A job that waits takes the place of one that runs only if it falls faster beyond both
+    errors, or has been measured too shortly to judge and may.
 
     A job is queued where it ran last, as its memory lies there. One that never ran, or whose node is gone or has become too
     small, is queued anew at every decision, so that waiting jobs follow the nodes that come and go. A node that would leave
@@ -40,7 +44,7 @@ class Hermes(GpuPolicy[Stateless]):
     """
 
     window: int = 5
-    """Reports over which the fall of the loss is measured (W)."""
+    """Reports over which the fall of the loss is measured (W), at least."""
     norm: str = "first"
     """What the fall is relative to: the job's `first` loss, its `largest`, or `none`."""
     hysteresis: float = 0.1
@@ -49,6 +53,10 @@ class Hermes(GpuPolicy[Stateless]):
     """Seconds for which a job is not preempted after its start."""
     patience_s: float = PATIENCE_S
     """Seconds on GPUs without a report after which a job goes last, which is ours. It may hang, and would be first for ever."""
+    judged_s: float = 1.0
+    """Seconds of service after which a job is judged although its losses are too noisy to be sure whether they fall."""
+    standard_errors: float = 1.0
+    """Of its fall, by which a job that runs is taken to fall faster than measured, and one that waits more slowly."""
 
     name = "hermes"
     State = Stateless
@@ -56,7 +64,7 @@ class Hermes(GpuPolicy[Stateless]):
     def __post_init__(self) -> None:
         check_at_least(self, 1, "window")
         check_at_least(self, 0, "hysteresis", endless=True)
-        check_at_least(self, 0, "quantum_s")
+        check_at_least(self, 0, "judged_s", "standard_errors", "quantum_s")
         check_positive(self, "patience_s", endless=True)
         if self.norm not in NORMS:
             raise InputError("norm", self.norm, nearest(self.norm, NORMS))
@@ -88,11 +96,14 @@ class Hermes(GpuPolicy[Stateless]):
 
     def _rank(self, job: Job, now: float) -> tuple[bool, float, bool]:
         """Return what jobs are sorted by, highest first; equal ones stay in order of submission."""
-        protected = job.grant is not None and now < job.since_s + self.quantum_s
-        speed = -math.inf if is_silent(job, self.patience_s, now) else convergence(job, self.window, NORMS[self.norm])
-        if job.grant and speed > 0:
-            speed *= 1 + self.hysteresis
+        speed = -math.inf if is_silent(job, self.patience_s, now) else self._speed(job)
+        protected = job.grant is not None and now < job.since_s + self.quantum_s and speed > -math.inf
         return protected, speed, job.grant is not None
+
+    def _speed(self, job: Job) -> float:
+        """Return by how much a job's loss falls per second, in the favour of one that runs."""
+        speed = convergence(job, self.window, self.judged_s, self.standard_errors, NORMS[self.norm])
+        return speed * (1 + self.hysteresis) if job.grant and speed > 0 else speed
 
 
 def _home_nodes(cluster: Cluster, jobs: Sequence[Job]) -> dict[str, str]:
@@ -155,17 +166,20 @@ def _fill_idle_nodes(cluster: Cluster, waiting: Iterable[Job], placer: CompactPl
             del idle[name]
 
 
-def convergence(job: Job, window: int, norm: Callable[[Sequence[float]], float]) -> float:
-    """Return by how much the job's normalised loss fell per second of service in the last `window` reports.
+def convergence(
+    job: Job, window: int, judged_s: float, standard_errors: float, norm: Callable[[Sequence[float]], float]
+) -> float:
+    """Return by how much the job's normalised loss falls per second of service.
 
-    Infinity for a job that has not reported as often; 0 where only one loss is finite; minus infinity for one that has diverged
-    (`beamer.gpu.predictors.loss_fall.recent_fall`).
+    window, judged_s: as of `beamer.gpu.predictors.loss_trend.recent_trend`. standard_errors: as of `LossTrend.bound`. Infinity
+    for a job that has not reported as often; 0 where only one loss is finite; minus infinity for one that has diverged.
     """
-    if len(job.reports) <= window:
-        return math.inf
-    recent = recent_fall(job, window, norm)
+    recent = recent_trend(job, window, judged_s)
     if recent is None:
+        return math.inf
+    if recent.fall == -math.inf:
         return -math.inf
-    if not (recent.scale > 0 and recent.service_s > 0):
+    scale = norm([report.loss for report in job.reports if math.isfinite(report.loss)])
+    if not (scale > 0 and recent.service_s > 0):
         return 0.0
-    return recent.fall / (recent.scale * recent.service_s)
+    return recent.bound(standard_errors, job.grant is not None) / (scale * recent.service_s)

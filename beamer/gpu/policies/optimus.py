@@ -10,6 +10,7 @@ from beamer.gpu.model import Job
 from beamer.gpu.policy import check_at_least, check_interval, check_positive
 from beamer.gpu.predictors.all_reduce import AllReduceSpeed, all_reduce_speeds
 from beamer.gpu.predictors.loss_curve import fit_inverse, thinned
+from beamer.gpu.predictors.loss_trend import has_diverged
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
@@ -23,8 +24,9 @@ class Optimus(RoundBased):
     From Peng, Bao, Chen, Wu and Guo 2018, "Optimus: an efficient dynamic resource scheduler for deep learning clusters":
     convergence by online fitting (section 3.1), speed by numbers of workers and servers (3.2), one worker and one server for
     every job and then the largest marginal gain per dominant resource (4.1), even placement on the fewest nodes (4.2). Ours:
-    the speed of jobs without servers (`beamer.gpu.predictors.all_reduce`), `patience_s`, `servers_per_gpu`, and what happens
-    between rounds (`beamer.gpu.round_based`).
+    the speed of jobs without servers (`beamer.gpu.predictors.all_reduce`), `patience_s`, `servers_per_gpu`, what happens
+    between rounds (`beamer.gpu.round_based`), and that a job which has diverged (`beamer.gpu.predictors.loss_trend`) starts
+    last in a round and does not grow.
     """
 
     interval_s: float = 600.0
@@ -66,13 +68,13 @@ class Optimus(RoundBased):
     def task_counts(self, placer: EvenPlacer, jobs: Sequence[Job], now: float) -> TaskCounts:
         """Return workers and servers by job: one each, then by marginal gain until there is none, or no placer."""
         budget = ClusterBudget(placer)
-        started = [job for job in jobs if budget.reserve(job, *self.smallest(job))]
+        started = [job for job in sorted(jobs, key=has_diverged) if budget.reserve(job, *self.smallest(job))]
         typical_s = typical_step_s(started)
         speeds = all_reduce_speeds(started, max(placer.gpus, default=0))
         growing = [
             _GrowingJob(self, job, budget, speeds.get(job.key) or speed_of(job, typical_s))
             for job in started
-            if self._may_grow(job, budget)
+            if self._may_grow(job, budget) and not has_diverged(job)
         ]
         heap = [(-grown.gain, order) for order, grown in enumerate(growing) if grown.gain > 0]
         heapify(heap)

@@ -12,6 +12,7 @@ from beamer.gpu.model import Job
 from beamer.gpu.policy import check_at_least, check_interval, check_positive, check_share
 from beamer.gpu.predictors.batch_cache import BatchCache
 from beamer.gpu.predictors.loss_curve import History, LossCurve, fit_weighted_of_each, thinned
+from beamer.gpu.predictors.loss_trend import has_diverged
 from beamer.gpu.predictors.speed import SpeedModel, speed_of, typical_step_s
 from beamer.gpu.round_based import ClusterBudget, RoundBased, TaskCounts
 
@@ -35,7 +36,8 @@ class Slaq(RoundBased):
     epoch_s: between rounds, and the time for which drops are predicted. patience_s: after a round, until the next for a job
     that has arrived since and does not fit. decay: weight of a reported loss relative to the next one. Jobs start in order of
     arrival or, where they do not all fit, of the drop predicted for the coming epoch. A job whose curve is not known yet counts
-    as dropping by its largest drop at the size it asked for, in proportion to its speed at others.
+    as dropping by its largest drop at the size it asked for, in proportion to its speed at others. One that has diverged
+    (`beamer.gpu.predictors.loss_trend.has_diverged`) starts last in a round and does not grow, which is ours.
     """
 
     epoch_s: float = 60.0
@@ -62,12 +64,13 @@ class Slaq(RoundBased):
         typical_s = typical_step_s(jobs)
         if len(workers) < len(jobs):  # Not all jobs can start: those whose loss is predicted to fall most come first.
             drops = {grown.job.key: grown.drop for grown in self._growing(jobs, typical_s)}
-            ranked = sorted(jobs, key=lambda job: -drops[job.key])
+            ranked = sorted(jobs, key=lambda job: (has_diverged(job), -drops[job.key]))
             budget = ClusterBudget(placer)
             workers = {job.key: job.request.least for job in ranked if budget.reserve(job, *self.smallest(job))}
         started = [job for job in jobs if job.key in workers]
         if budget.gpus:
-            growing = self._growing([job for job in started if job.request.most > job.request.least], typical_s)
+            may_grow = [job for job in started if job.request.most > job.request.least and not has_diverged(job)]
+            growing = self._growing(may_grow, typical_s)
             heap = [(-grown.gain, order) for order, grown in enumerate(growing)]
             heapify(heap)
             while heap and budget.gpus:

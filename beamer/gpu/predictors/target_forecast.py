@@ -10,17 +10,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
+from statistics import median
 from typing import NamedTuple
 
 from beamer.gpu.model import Job, Report
 from beamer.gpu.predictors.batch_cache import BatchCache
 from beamer.gpu.predictors.loss_curve import LossCurve, fit_weighted_of_each, thinned
+from beamer.gpu.predictors.loss_trend import has_diverged, recent_trend
 
 MIN_PROBABILITY = 1e-3  # A job that is ruled out has a probability above 0, so that such jobs still rank among each other.
+DIVERGED_PROBABILITY = 1e-6  # A job that has diverged is less likely to reach its target than any that is ruled out.
 MAX_PROBABILITY = 0.98  # No job has a higher probability, as no extrapolation is certain.
 REPORTS_TO_FIT = 5  # Curves are extrapolated from so many reports on; with fewer they fit everything.
 PROBABILITY_BEFORE_FIT = 0.5  # A job with fewer reports that is not ruled out has at least this probability.
-SLOPE_ERRORS = 2.0  # A slope may be so many standard errors steeper than measured before a job is ruled out.
+JUDGED_S = 1.0  # So does one whose losses are too noisy to tell a fall, in its first seconds of service.
+SLOPE_ERRORS = (4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.0)
+"""A slope may be so many standard errors steeper than measured before a job is ruled out, with 2, 3, ... degrees of freedom and
+with 11 or more: 97.5 % of Student's distribution, as the error of few reports is unsure itself."""
 DECAY = 0.8  # In the power law, a loss has this weight relative to the next one, as the exponent changes as training goes on.
 POINTS_TO_FIT = 3  # A power law is fitted from so many losses on: a line through two leaves no residual.
 # The residual has at least so many degrees of freedom: by their weights many losses may count as hardly more than two.
@@ -45,7 +51,11 @@ class TargetForecast:
 
 
 class _Judged(NamedTuple):
-    """What a forecast follows from. end: iterations after which the job ends. The rest as in `forecasts`."""
+    """What a forecast follows from.
+
+    end: iterations after which the job ends. noisy_slope: the lowest that its losses may have, where they are too noisy yet to
+    tell one; otherwise None. The rest as in `forecasts`.
+    """
 
     iterations: tuple[float, ...]
     losses: tuple[float, ...]
@@ -53,6 +63,7 @@ class _Judged(NamedTuple):
     end: float
     least_reports: int
     prior: float
+    noisy_slope: float | None
 
     @property
     def left(self) -> float:
@@ -94,6 +105,8 @@ def _stated(job: Job, least_reports: int, prior: float) -> "TargetForecast | _Ju
         return TargetForecast(1.0, remaining)
     reports = thinned(judged_reports(job))
     if request.target_loss is not None:
+        if has_diverged(job):
+            return TargetForecast(DIVERGED_PROBABILITY, remaining)
         target = request.target_loss
         losses = tuple([report.loss for report in reports])
     else:  # The accuracy missing to 1 serves as the loss.
@@ -105,7 +118,9 @@ def _stated(job: Job, least_reports: int, prior: float) -> "TargetForecast | _Ju
         return TargetForecast(MIN_PROBABILITY, remaining)
     if losses[-1] <= target:
         return TargetForecast(MIN_PROBABILITY, remaining)  # The job has reached the target, and nothing more is to be gained.
-    return _Judged(tuple([report.iteration for report in reports]), losses, target, end, least_reports, prior)
+    trend = recent_trend(job, REPORTS_TO_FIT, JUDGED_S) if request.target_loss is not None else None
+    slope = None if trend is None or trend.is_judged else -trend.bound(0.0, has_gpus=False) / trend.iterations
+    return _Judged(tuple([report.iteration for report in reports]), losses, target, end, least_reports, prior, slope)
 
 
 def _judge(every: Sequence[_Judged]) -> list[TargetForecast]:
@@ -122,12 +137,14 @@ def _without_curves(one: _Judged) -> TargetForecast | None:
     """Return the forecast of a job that is ruled out, or that has reported too little to extrapolate; None of any other."""
     if len(one.losses) < one.least_reports:
         return TargetForecast(one.prior, one.left)
+    before_fit = TargetForecast(max(one.prior, PROBABILITY_BEFORE_FIT), one.left)
+    if one.noisy_slope is not None:
+        lowest = median(one.losses[-REPORTS_TO_FIT:]) + one.noisy_slope * one.left
+        return TargetForecast(MIN_PROBABILITY, one.left) if lowest > one.target else before_fit
     history = one.iterations, one.losses, one.end
     if _at_mean_rate(*history) > one.target or _at_recent_slope(*history) > one.target:
         return TargetForecast(MIN_PROBABILITY, one.left)
-    if len(one.losses) < REPORTS_TO_FIT:
-        return TargetForecast(max(one.prior, PROBABILITY_BEFORE_FIT), one.left)
-    return None
+    return before_fit if len(one.losses) < REPORTS_TO_FIT else None
 
 
 def _by_curves(one: _Judged, fitted: LossCurve) -> TargetForecast:
@@ -174,8 +191,11 @@ def _by_power_law(iterations: tuple[float, ...], losses: tuple[float, ...], targ
 
 
 def _at_mean_rate(iterations: tuple[float, ...], losses: tuple[float, ...], end: float) -> float:
-    """Return the loss at `end` if it fell exponentially at the rate seen between the first and the best report so far."""
-    first = losses[0]
+    """Return the loss at `end` if it fell exponentially at the rate seen between the first and the best report so far.
+
+    Where losses are noisy, the first one may be a low one by chance: the largest of the first third counts.
+    """
+    first = max(losses[: max(len(losses) // RECENT_PART, 1)])
     finite = [(loss, k) for loss, k in zip(losses, iterations, strict=True) if math.isfinite(loss) and k > iterations[0]]
     if not math.isfinite(first) or first <= 0 or not finite:
         return -math.inf
@@ -196,7 +216,8 @@ def _at_recent_slope(iterations: tuple[float, ...], losses: tuple[float, ...], e
         return -math.inf
     line = _line([k for k, _ in seen], [loss for _, loss in seen], [1.0] * len(seen))
     error = math.sqrt(sum(line.squares) / (len(seen) - 2) / (line.spread * len(seen)))
-    return line.y + (line.slope - SLOPE_ERRORS * error) * (end - line.x)
+    errors = SLOPE_ERRORS[min(len(seen) - 2, len(SLOPE_ERRORS) + 1) - 2]
+    return line.y + (line.slope - errors * error) * (end - line.x)
 
 
 class _Line(NamedTuple):

@@ -103,7 +103,7 @@ def test_a_job_that_runs_on_several_nodes_stays_there_when_one_is_large_enough()
 def test_garbage_reported_once_does_not_hide_how_fast_a_loss_falls() -> None:
     for place in range(1, 7):
         losses = [math.nan if k == place else loss for k, loss in enumerate(falling(1.0))]
-        assert convergence(job(0, *losses), 5, NORMS["none"]) == pytest.approx(1.0)
+        assert convergence(job(0, *losses), 5, 0.0, 1.0, NORMS["none"]) == pytest.approx(1.0)
     bad = job(0, 10.0, math.nan, *falling(1.0)[2:], last=Grant.of({"n0": 1}))
     slow = job(1, *falling(0.1), last=Grant.of({"n0": 1}))
     assert set(decided(Cluster(TWO.nodes[:1]), bad, slow)) == {"t0"}
@@ -113,7 +113,42 @@ def test_diverged_jobs_come_last() -> None:
     diverged = job(0, *falling(1.0)[:5], math.nan, math.inf)
     rising = job(1, *falling(-1.0))
     once = job(2, *[math.nan] * 6, 1.0)
-    rates = [convergence(one, 5, NORMS["first"]) for one in (diverged, rising, once)]
+    rates = [convergence(one, 5, 0.0, 1.0, NORMS["first"]) for one in (diverged, rising, once)]
     assert rates[0] == -math.inf
     assert rates[1] < rates[2] == 0.0
-    assert convergence(replace(diverged, reports=diverged.reports[:4]), 5, NORMS["first"]) == math.inf
+    assert convergence(replace(diverged, reports=diverged.reports[:4]), 5, 0.0, 1.0, NORMS["first"]) == math.inf
+    exploded = job(3, *falling(1.0)[:5], 7e14, 6e14)
+    assert convergence(exploded, 5, 0.0, 1.0, NORMS["first"]) == -math.inf
+
+
+def test_a_job_that_has_diverged_loses_its_gpu_within_its_quantum() -> None:
+    here = Grant.of({"n0": 1})
+    diverged = job(0, *falling(1.0)[:5], 7e14, 6e14, last=here, running=True)
+    waits = job(1, *falling(0.1), last=here)
+    assert set(decided(Cluster(TWO.nodes[:1]), diverged, waits, policy=Hermes(quantum_s=1e6))) == {"t1"}
+
+
+def noisy(by: float, seed: int, deviation: float = 0.3) -> list[float]:
+    """Return losses that fall by `by` at each of 40 reports, with noise."""
+    noise = Random(seed)
+    return [10.0 - by * k + noise.gauss(0.0, deviation) for k in range(40)]
+
+
+def test_a_noisy_job_keeps_its_gpu_until_one_that_waits_falls_faster_beyond_both_errors() -> None:
+    here, one = Grant.of({"n0": 1}), Cluster(TWO.nodes[:1])
+    policy = Hermes(hysteresis=0.0)
+    kept = 0
+    for seed in range(20):
+        alike = job(0, *noisy(0.05, seed), last=here, running=True), job(1, *noisy(0.05, 100 + seed), last=here)
+        kept += set(decided(one, *alike, policy=policy)) == {"t0"}
+        worse = job(0, *noisy(0.0, seed), last=here, running=True), job(1, *noisy(0.2, 100 + seed), last=here)
+        assert set(decided(one, *worse, policy=policy)) == {"t1"}
+    assert kept >= 17  # of 20: without errors half of them
+
+
+def test_a_job_that_was_measured_too_shortly_to_judge_goes_before_one_that_is_known_to_fall_slowly() -> None:
+    here, one = Grant.of({"n0": 1}), Cluster(TWO.nodes[:1])
+    slow = job(0, *noisy(0.02, 1, 0.01), last=here, running=True)
+    short = job(1, *noisy(0.0, 5)[:14], last=here)
+    assert set(decided(one, slow, short, policy=Hermes(judged_s=20.0))) == {"t1"}
+    assert set(decided(one, slow, short, policy=Hermes(judged_s=5.0))) == {"t0"}

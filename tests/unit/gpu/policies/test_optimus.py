@@ -189,3 +189,13 @@ def test_a_job_without_servers_grows_by_what_it_measured_nodes_and_accumulation_
     assert sizes(decided(Optimus(), on, measured(0.01, 64)))["j"][0] > 8
     assert sizes(decided(Optimus(), on, measured(1.0, 64))) == {"j": (4, 0)}
     assert sizes(decided(Optimus(), on, measured(1.0, 4))) == {"j": (4, 0)}
+
+
+def test_a_job_that_has_diverged_starts_last_and_does_not_grow() -> None:
+    losses = (2.0, 1.0, 7e14, 8e14)
+    reports = tuple(Report(float(k), float(k), loss, float(k)) for k, loss in enumerate(losses))
+    diverged, other = replace(job("diverged"), reports=reports), job("other", at_s=1.0)
+    assert sizes(decided(Optimus(), Cluster((Node("a", 1, 2.0),)), diverged, other)) == {"other": (1, 1)}
+    given = sizes(decided(Optimus(), WIDE, diverged, other))
+    assert given["diverged"] == (1, 1)
+    assert given["other"] > (1, 1)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from math import nan
 from random import Random
 from typing import Any
 
@@ -42,3 +43,12 @@ def test_nothing_is_predicted_beyond_the_end_of_a_job() -> None:
     ending = job("ending", half_life=60.0)
     ending = replace(ending, request=replace(ending.request, iterations=101))
     assert sizes(8, ending, job("going", half_life=60.0)) == {"ending": 1, "going": 7}
+
+
+def test_a_job_that_has_diverged_starts_last_and_does_not_grow() -> None:
+    diverged = job("diverged", half_life=60.0)
+    last = diverged.reports[-1]
+    beyond = (replace(last, iteration=101.0, loss=7e14), replace(last, iteration=102.0, loss=nan))
+    diverged = replace(diverged, reports=(*diverged.reports, *beyond))
+    assert sizes(1, diverged, job("done", half_life=5.0)) == {"done": 1}
+    assert sizes(8, diverged, job("going", half_life=60.0)) == {"diverged": 1, "going": 7}
