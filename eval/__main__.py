@@ -13,7 +13,7 @@ from beamer.lazy_commands import Command, errors_as_exit_codes, run_commands
 from beamer.validation import input_error
 
 ABOUT = "Experiments, one command each."
-CALCULATED = frozenset(("asynchronous", "gpu", "joint", "network", "peers", "rates", "recheck", "trials"))
+CALCULATED = frozenset(("asynchronous", "gpu", "joint", "network", "noise", "peers", "rates", "recheck", "trials"))
 """Experiments whose figures follow from what they calculate, to the last digit, and not from this machine's times."""
 NOT_EVERYWHERE = "X86_V4 AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
 """Instructions that NumPy uses where the processor has them (AVX-512), and then rounds otherwise.
@@ -72,6 +72,11 @@ COMMANDS = {
         "eval.network.command:network",
         "testing",
         "Compare network policies with each other and with the best lower bound, in the simulator.",
+    ),
+    "noise": Command(
+        "eval.noise.command:noise",
+        "testing",
+        "Compare GPU policies on searches whose losses are noisy, in virtual time, with the losses of real training.",
     ),
     "packets": Command(
         "eval.packets:packets",

@@ -21,6 +21,7 @@ RESTS_ON: Mapping[str, tuple[str, ...]] = {
     "gpu-tuning": ("eval.gpu.tuning", "eval.gpu.claims"),
     "joint": ("eval.joint.runs",),
     "network": ("eval.network.runs",),
+    "noise": ("eval.noise.runs",),
     "packets": ("eval.packets", "eval.link_capture"),
     "peers": ("eval.peers.pollux.adapter", "eval.peers.gavel.adapter"),
     "processes": ("eval.gpu.processes",),

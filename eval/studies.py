@@ -10,6 +10,7 @@ from eval.engines.report import COMMITTED as ENGINES
 from eval.faults.report import COMMITTED as FAULTS
 from eval.joint.command import JOINT
 from eval.network.command import NETWORK
+from eval.noise.command import NOISE
 from eval.packets import COMMITTED as PACKETS
 from eval.rates.command import RATES
 from eval.training import COMMITTED as TRAINING
@@ -23,6 +24,7 @@ STUDIES: tuple[Committed[Any], ...] = (
     FAULTS,
     JOINT.committed,
     NETWORK.committed,
+    NOISE.committed,
     PACKETS,
     RATES.committed,
     TRAINING,

@@ -2,8 +2,8 @@
 
 python -m eval.gpu.fresh_trainer --lr RATE --iterations N [--start-s S] [--pause-s S] [--every N] [--seed N]
 
-It fits a linear map by gradient descent, a new batch at each iteration. The start is a sleep that stands for imports, and the
-pause of each iteration stands for the GPU's time.
+It fits a linear map by gradient descent, a new batch at each iteration (`eval.gpu.fresh_samples`). The start is a sleep that
+stands for imports, and the pause of each iteration stands for the GPU's time.
 """
 
 import argparse
@@ -11,11 +11,9 @@ import json
 import signal
 import sys
 import time
+from itertools import islice
 
-import numpy as np
-
-FEATURES, BATCH = 32, 64
-NOISE = 0.3  # standard deviation of labels, whose square no loss falls below for long
+from eval.gpu.fresh_samples import regression
 
 
 def main() -> None:
@@ -31,14 +29,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     time.sleep(options.start_s)
     print("ready", flush=True)
-    rng = np.random.default_rng(options.seed)
-    truth, weights = rng.normal(size=FEATURES) / np.sqrt(FEATURES), np.zeros(FEATURES)
-    for iteration in range(1, options.iterations + 1):
-        samples = rng.normal(size=(BATCH, FEATURES))
-        residuals = samples @ weights - samples @ truth - NOISE * rng.normal(size=BATCH)
-        with np.errstate(all="ignore"):
-            loss = float(np.mean(residuals**2))
-            weights = weights - options.lr * 2.0 / BATCH * samples.T @ residuals
+    for iteration, loss in enumerate(islice(regression(options.lr, options.seed), options.iterations), 1):
         if iteration % options.every == 0 or iteration == options.iterations:
             print(json.dumps({"iteration": iteration, "loss": loss}), flush=True)
         time.sleep(options.pause_s)

@@ -14,6 +14,7 @@ from eval.joint.command import JOINT
 from eval.joint.runs import in_variant
 from eval.network.command import NETWORK
 from eval.network.runs import run_bound
+from eval.noise.command import NOISE
 from eval.rates.command import RATES
 from eval.recheck.base import CommittedCell, RecheckInputs, only
 from eval.trials.command import TRIALS
@@ -46,6 +47,12 @@ def rates(inputs: RecheckInputs) -> Collection[CommittedCell]:
     """Return the first seed of every cell in every mode."""
     study = RATES.committed.read()
     return _first_seed(RATES, study, product(study.config.cells, study.config.entries))
+
+
+def noise(inputs: RecheckInputs) -> Collection[CommittedCell]:
+    """Return the first seed of every search of every contender."""
+    study = NOISE.committed.read()
+    return _first_seed(NOISE, study, product(study.config.cells, study.config.contenders))
 
 
 def network(inputs: RecheckInputs) -> Collection[CommittedCell]:

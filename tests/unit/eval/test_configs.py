@@ -19,6 +19,7 @@ from eval.gpu import documents, regions, restart_costs, results_file, study, tun
 from eval.gpu.claims import GpuContender
 from eval.joint.command import JOINT
 from eval.network.command import NETWORK
+from eval.noise.command import NOISE
 from eval.peers import command as peers
 from eval.peers import results_file as peers_file
 from eval.rates.command import RATES
@@ -33,6 +34,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "gpu-tuning": tuning.read,
     "joint": JOINT.read_config,
     "network": NETWORK.read_config,
+    "noise": NOISE.read_config,
     "peers": peers.read,
     "published": published.read_published,
     "rates": RATES.read_config,

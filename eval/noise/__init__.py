@@ -1,0 +1,1 @@
+"""The study of noisy losses: how soon a search has what it looks for, where each loss is of samples never seen before."""
