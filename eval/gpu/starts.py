@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from statistics import mean, median
-from subprocess import run
 from typing import Annotated
 
 import typer
@@ -25,6 +24,7 @@ from beamer.studies.journal.store import Journal
 from beamer.yaml_files import dump_yaml
 from eval.console import wide_console
 from eval.machine import Machine
+from eval.orderly_end import completed
 from eval.origin import made_with
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ def searched(search: str, policy: str, ahead: bool, seed: int, start_s: float) -
         file = Path(folder) / "search.yaml"
         file.write_text(dump_yaml(document))
         program = [sys.executable, "-m", "beamer.cli", "schedule", str(file), "--dir", f"{folder}/dir"]
-        done = run([*program, "--policy", policy], capture_output=True, text=True, timeout=TIMEOUT_S, cwd=ROOT)
+        done = completed([*program, "--policy", policy], ROOT, TIMEOUT_S)
         if done.returncode:
             raise InputError("search", f"{search} {policy}", f"one that ends well: {done.stderr}")
         return SearchRun(search, policy, ahead, seed, *times(f"sqlite:///{folder}/dir/journal.db"))
