@@ -46,6 +46,8 @@ class EngineSettings(FileEntry, ABC):
 
     may_change: ClassVar[tuple[str, ...]] = ("nodes",)
     """The keys that may be others when a search is continued."""
+    preloads: ClassVar[bool] = False
+    """Whether the engine starts jobs with modules imported, as `LaunchSpec.preload` says."""
     nodes: list[NodeSettings] = Field(min_length=1)
     """The nodes that jobs may run on."""
 

@@ -58,6 +58,11 @@ _Scalar = Annotated[str, BeforeValidator(_scalar)]
 class _Job(FileEntry):
     command: list[_Text] = Field(min_length=1)
     """The program and its arguments, the same for every rank; `{placeholders}` stand for a configuration's values."""
+    preload: list[str] = Field(default=[])
+    """Names of modules that the program imports, such as `torch`: its processes start with them imported, once on each node.
+
+    The command is a Python program then. By default every process imports its modules itself.
+    """
     cwd: str = "."
     """The directory in which the program runs, relative to the search file."""
     env: dict[str, _Text] = Field(default={})
@@ -223,6 +228,8 @@ def parse(data: Any, base: Path, names: Callable[[Sequence[Mapping[str, Value]]]
             raise InputError(str(key), data[key], nearest(str(key), known))
     file = checked(_File, {key: value for key, value in data.items() if key in _File.model_fields}, "search")
     engine = checked(chosen_engine, {key: value for key, value in data.items() if key in chosen_engine.model_fields}, "search")
+    if file.job.preload and not engine.preloads:
+        raise InputError("job.preload", file.job.preload, f"no modules, as the engine {data.get('engine')} preloads none")
     check_identifier(file.name, "name")
     if file.stop_at_target and file.target_loss is None:
         raise InputError("stop_at_target", True, "false where there is no target_loss")
@@ -281,6 +288,7 @@ def _launch(
     try:
         return LaunchSpec(
             tuple(fill("command")),
+            preload=tuple(job.preload),
             cwd=str(base / fill("cwd")),
             env=tuple({**identity, **fill("env")}.items()),
             checkpoint=str(base / fill("checkpoint")) if job.checkpoint else "",

@@ -53,6 +53,7 @@ class LocalSettings(EngineSettings):
     """Settings of `LocalEngine`."""
 
     may_change: ClassVar[tuple[str, ...]] = ("nodes", "group", "prepare")
+    preloads: ClassVar[bool] = True
 
     nodes: list[_Node] = Field(min_length=1)  # type: ignore[assignment]  # Nothing is added to them.
     """The nodes, and how each is reached."""

@@ -24,6 +24,7 @@ from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.engines.local.states import Phase
 from beamer.engines.local.supervisor import groups, store
 from beamer.engines.local.supervisor.messages import Checkpoint
+from beamer.engines.local.supervisor.warm import servers
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.engine import Engine, Observed, Placement, check_placement
 from beamer.gpu.model import Node
@@ -80,12 +81,14 @@ class LocalEngine(Engine):
         self._thread.start()
 
     def close(self) -> None:
-        """End the engine, not the jobs; another engine may take them over."""
+        """End the engine, and this machine's fork servers, not the jobs; another engine may take them over."""
         self._closed = True
         self._has_steps.set()
         self._thread.join()
         self._pool.shutdown()
         self._monitor.close()
+        for root in {node.root or str(self._root) for node in self._cluster.nodes if node.launcher.direct}:
+            servers.end(Path(root).resolve() / "warm")
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

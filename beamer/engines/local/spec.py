@@ -4,10 +4,13 @@ import math
 import signal
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Annotated
 
 from beamer.engines.local.launchers import Launcher, Subprocess
 from beamer.engines.local.progress_formats import check_progress
+from beamer.engines.local.python_command import parse_command
 from beamer.errors import InputError
+from beamer.protocol_version import Since
 
 COLLECTIVE_TIMEOUT_S = 600.0
 """Of `torch.distributed.init_process_group` by default: 10 minutes for NCCL, 30 for others; the shorter holds for all."""
@@ -19,6 +22,11 @@ class LaunchSpec:
 
     command: tuple[str, ...]
     """The program and its arguments, of every rank alike."""
+    preload: Annotated[tuple[str, ...], Since(2)] = ()
+    """Names of modules: ranks are forked from a process that has imported them, which other runs on the node have, too.
+
+    The command is a Python program then, as `python_command.parse_command` reads it.
+    """
     cwd: str = ""
     """The directory in which it runs; "": the job's."""
     env: tuple[tuple[str, str], ...] = ()
@@ -72,6 +80,11 @@ class LaunchSpec:
             if getattr(self, name) not in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
                 raise InputError(name, getattr(self, name), "a signal that a program can handle")
         check_progress(self.progress)
+        for name in self.preload:
+            if not all(part.isidentifier() for part in name.split(".")):
+                raise InputError("preload", self.preload, "names of modules, such as torch")
+        if self.preload:
+            parse_command(self.command)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-from beamer.engines.local.supervisor import groups, ranks, store
+from beamer.engines.local.supervisor import groups, store
 from beamer.engines.local.supervisor.files import load_state
+from beamer.engines.local.supervisor.processes import adopt_orphans
 from beamer.engines.local.supervisor.supervisor import KILL_S, Supervisor, mark
 
 OF_0_1_0 = "cgroup1"  # A kind of groups that engines of 0.1.0 may ask for.
@@ -79,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     wakeup.setblocking(False)
     signal.set_wakeup_fd(wakeup.fileno())
     signal.signal(signal.SIGTERM, lambda *_: None)  # The signal's number arrives on the socket.
-    ranks.adopt_orphans()
+    adopt_orphans()
     locks = _lock(directory)
     supervisor = Supervisor(directory, "auto" if chosen.group == OF_0_1_0 else chosen.group, locks) if locks else None
     os.write(parent, READY.encode())

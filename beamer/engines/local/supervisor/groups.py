@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -38,6 +38,10 @@ class Group(ABC):
 
     def enter(self) -> None:  # noqa: B027  # Descendants are in the group anyway.
         """Put the calling process into the group; its children will be in it, too."""
+
+    @abstractmethod
+    def adopt(self, parent: int, ranks: Sequence[int]) -> None:
+        """Have ranks in the group that are no children of the calling process, but of `parent`; 0: there are none any more."""
 
     @abstractmethod
     def members(self) -> list[int]:
@@ -83,6 +87,12 @@ class ControlGroup(Group):
         with open(f"{self.path}/cgroup.procs", "w") as file:
             file.write("0")
 
+    def adopt(self, parent: int, ranks: Sequence[int]) -> None:
+        """Write to the list of processes."""
+        for pid in ranks:
+            with suppress(ProcessLookupError):
+                Path(self.path, "cgroup.procs").write_text(str(pid))
+
     def members(self) -> list[int]:
         """Read the list of processes."""
         try:
@@ -115,12 +125,20 @@ class Signals(Group):
 
     kind = "signals"
 
+    def __init__(self, path: str, mark: str) -> None:
+        super().__init__(path, mark)
+        self._parent = 0
+
     def open(self) -> None:
         """Nothing is to be made."""
 
+    def adopt(self, parent: int, ranks: Sequence[int]) -> None:
+        """Count the descendants of another process as well."""
+        self._parent = parent
+
     def members(self) -> list[int]:
-        """Return the living descendants of this process."""
-        return descendants(os.getpid())
+        """Return the living descendants of this process, and of the one that has forked ranks."""
+        return [*descendants(os.getpid()), *(descendants(self._parent) if self._parent else ())]
 
     def freeze(self, timeout_s: float) -> bool:
         """Stop all, until none of their threads runs when all are checked: one may have forked in between.

@@ -154,8 +154,8 @@ class Status:
     """What has become of the ranks.
 
     now_s: the node's monotonic clock, which reports are on. ended_s: how long ago the run ended. count: reports up to these.
-    more: whether there are more. group: the kind of process group. pid, start, namespace: of the supervisor, as in
-    `beamer.studies.model.Process`.
+    more: whether there are more. group: the kind of process group. pid, start, namespace: of the process below which
+    the ranks are, the supervisor or the one that has forked them, as in `beamer.studies.model.Process`.
     """
 
     run: RunStatus

@@ -1,5 +1,6 @@
 """Processes as /proc shows them: states, processor time, descendants, whose environment has a mark, and who holds a lock."""
 
+import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -7,8 +8,15 @@ from pathlib import Path
 
 from beamer.process_stat import ProcessStat, own_namespace, process_stat
 
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
 STOPPED = frozenset("TtZX")
 """States of a thread that computes nothing and will not, unless somebody lets it: stopped, traced, dead."""
+
+
+def adopt_orphans(adopts: bool = True) -> None:
+    """Let the orphans among this process' descendants become its children, so that none escapes it, or not any more."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, int(adopts), 0, 0, 0)
 
 
 def stat(pid: int) -> ProcessStat | None:
@@ -60,18 +68,28 @@ def descendants(ancestor: int) -> list[int]:
     return found[1:]
 
 
+def values_of(variable: str) -> dict[int, str]:
+    """Return the values that an environment variable has in processes, by process, of those that were started with it."""
+    prefix = f"{variable}=".encode()
+    found = {}
+    for pid, environment in _environments():
+        for entry in environment:
+            if entry.startswith(prefix):
+                found[pid] = os.fsdecode(entry[len(prefix) :])
+    return found
+
+
 def marked(mark: str) -> list[int]:
     """Return the processes whose environment was `mark` ("NAME=value") among others when they were started."""
-    wanted = mark.encode()
-    found = []
+    wanted = os.fsencode(mark)
+    return [pid for pid, environment in _environments() if wanted in environment]
+
+
+def _environments() -> Iterator[tuple[int, list[bytes]]]:
+    """Return the environments that processes were started with."""
     for pid in _numbers("/proc"):
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            continue
-        if wanted in environment.split(b"\0"):
-            found.append(pid)
-    return found
+        with suppress(OSError):  # It has ended, or is another user's.
+            yield pid, Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 
 def lock_holders(paths: Sequence[Path]) -> dict[Path, list[int]]:

@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO, Protocol
 
 from beamer.engines.local.supervisor.groups import Group
 from beamer.engines.local.supervisor.lines import PrintedLine
 from beamer.engines.local.supervisor.messages import Launch
 from beamer.engines.local.supervisor.output_lines import OutputLines
+from beamer.engines.local.supervisor.warm.run import WarmRun
 from beamer.errors import shortened
 
 LAST_LINES = 12
@@ -23,19 +24,26 @@ MAX_LINE_CHARACTERS = 4096
 MAX_READ_BYTES = 1 << 20
 """Bytes that are taken from a pipe at a time: a program that never stops printing must not have its supervisor to itself."""
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def adopt_orphans() -> None:
-    """Let the orphans among this process' descendants become its children, so that none escapes it."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+class RankProcess(Protocol):
+    """A rank's process, as `subprocess.Popen` has it."""
+
+    pid: int
+    returncode: Any
+    """The exit code, None as long as it runs."""
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, and return its exit code."""
 
 
 class Rank:
     """A rank: its process and what it prints, as lines."""
 
-    def __init__(self, number: int, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, number: int, process: RankProcess) -> None:
         self.number = number
         self.process = process
         self.pidfd = os.pidfd_open(process.pid)
@@ -123,6 +131,36 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
+def environment(launch: Launch, mark: str, checkpoint: Path) -> dict[str, str]:
+    """Return the variables that all ranks of a launch on this node have."""
+    name, value = mark.split("=", 1)
+    return {
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",
+        "WORLD_SIZE": str(launch.world_size),
+        "LOCAL_WORLD_SIZE": str(len(launch.ranks)),
+        "MASTER_ADDR": launch.master_addr,
+        "MASTER_PORT": str(launch.master_port),
+        "CUDA_VISIBLE_DEVICES": ",".join(launch.devices),
+        "BEAMER_CHECKPOINT": str(checkpoint),
+        "BEAMER_BATCH_SIZE": str(launch.batch_size),
+        **dict(launch.spec.env),
+        name: value,
+    }
+
+
+def own_variables(launch: Launch, local: int) -> dict[str, str]:
+    """Return the variables of one rank alone, save those that the job has itself. local: its number on this node."""
+    numbers = {"RANK": str(launch.ranks[local]), "LOCAL_RANK": str(local)}
+    return {name: value for name, value in numbers.items() if name not in dict(launch.spec.env)}
+
+
+def fork(launch: Launch, directory: Path, group: Group, locks: Sequence[int], checkpoint: Path) -> WarmRun:
+    """Have a fork server make the ranks that a launch puts on this node. Raises `OSError` where it cannot be asked."""
+    variables = {number: own_variables(launch, local) for local, number in enumerate(launch.ranks)}
+    return WarmRun(launch.spec, directory, environment(launch, group.mark, checkpoint), variables, group.mark, locks)
+
+
 def start(launch: Launch, directory: Path, group: Group, locks: Sequence[int], checkpoint: Path) -> list[Rank]:
     """Start the ranks that a launch puts on this node. locks: descriptors that the ranks inherit.
 
@@ -139,28 +177,13 @@ def start(launch: Launch, directory: Path, group: Group, locks: Sequence[int], c
         group.enter()
 
     ranks: list[Rank] = []
-    mark, value = group.mark.split("=", 1)
+    common = environment(launch, group.mark, checkpoint)
     for local, number in enumerate(launch.ranks):
-        environment = {
-            **os.environ,
-            "PYTHONUNBUFFERED": "1",
-            "RANK": str(number),
-            "WORLD_SIZE": str(launch.world_size),
-            "LOCAL_RANK": str(local),
-            "LOCAL_WORLD_SIZE": str(len(launch.ranks)),
-            "MASTER_ADDR": launch.master_addr,
-            "MASTER_PORT": str(launch.master_port),
-            "CUDA_VISIBLE_DEVICES": ",".join(launch.devices),
-            "BEAMER_CHECKPOINT": str(checkpoint),
-            "BEAMER_BATCH_SIZE": str(launch.batch_size),
-            **dict(launch.spec.env),
-            mark: value,
-        }
         try:
             process = subprocess.Popen(
-                launch.spec.command, cwd=launch.spec.cwd or directory, env=environment, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=enter,
-                pass_fds=tuple(locks),
+                launch.spec.command, cwd=launch.spec.cwd or directory, env={**common, **own_variables(launch, local)},
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                preexec_fn=enter, pass_fds=tuple(locks),
             )  # fmt: skip
             ranks.append(Rank(number, process))
         except (OSError, ValueError, subprocess.SubprocessError):

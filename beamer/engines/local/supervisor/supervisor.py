@@ -23,6 +23,7 @@ from beamer.engines.local.supervisor.lines import PrintedLine
 from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer, SupervisorRequest
 from beamer.engines.local.supervisor.ports import KeptPort, free_port
 from beamer.engines.local.supervisor.run_watch import RunWatch
+from beamer.engines.local.supervisor.warm.run import WarmRun, WarmStartError
 from beamer.errors import InputError
 from beamer.log_limit import DIFFERENCES_AGAIN_S, MAX_DIFFERENCES, VariedLogLimit
 from beamer.protocol_version import version_of_line
@@ -71,6 +72,7 @@ class Supervisor:
         self._hold_by = self._look_s = 0.0
         self._park_after_s: float | None = None
         self._ranks: list[ranks.Rank] = []
+        self._warm: WarmRun | None = None
         self._running: list[ranks.Rank] = []
         self._stop_by: float | None = None
         self._read_until_s = 0.0
@@ -220,7 +222,8 @@ class Supervisor:
         count = min(after, len(reports)) + len(page)
         more = count < len(reports)
         run = self._watch.status(self.run, now) if self._watch else self.run
-        return messages.Status(run, now, now - self._ended_s, page, count, more, self._group.kind, os.getpid(), *self._identity)
+        root = (os.getpid(), *self._identity) if self._warm is None or self._warm.parent is None else self._warm.parent
+        return messages.Status(run, now, now - self._ended_s, page, count, more, self._group.kind, *root)
 
     def _launch(self, request: messages.Launch) -> None:
         number, state = self.run.number, self.run.state
@@ -244,17 +247,45 @@ class Supervisor:
         if self._port.number != self._watch.port:
             self._port.release()
         try:
-            self._ranks = ranks.start(request, self.directory, self._group, self._locks, self._checkpoint_path)
+            if spec.preload:
+                self._warm = ranks.fork(request, self.directory, self._group, self._locks, self._checkpoint_path)
+                self._selector.register(self._warm.connection, selectors.EVENT_READ, self._take_warm)
+            else:
+                self._follow(ranks.start(request, self.directory, self._group, self._locks, self._checkpoint_path))
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._watch = None
             self._port.release()
             self._set(RanksState.FAILED, exit=f"{spec.command[0]} cannot be started: {error}")
             return
-        self._running = list(self._ranks)
         self._hold_by, self._park_after_s = time.monotonic() + HOLD_S, request.park_after_s
-        for rank in self._ranks:
+
+    def _follow(self, started: list[ranks.Rank]) -> None:
+        """Follow what ranks do."""
+        self._ranks, self._running = started, list(started)
+        for rank in started:
             for source in (rank.pidfd, *rank.pipes):
                 self._selector.register(source, selectors.EVENT_READ, rank)
+
+    def _take_warm(self) -> None:
+        """Take in that ranks have been forked, have ended, or that there is nobody any more who forks them."""
+        if self._warm is None:
+            return
+        try:
+            if self._warm.take() and self._warm.parent:
+                self._follow([ranks.Rank(number, process) for number, process in self._warm.processes.items()])
+                self._group.adopt(self._warm.parent[0], [rank.process.pid for rank in self._ranks])
+                self._release()
+        except (WarmStartError, OSError) as error:
+            self._kill()
+            if self.run.state is RanksState.STOPPING:
+                self._end_run(RanksState.STOPPED, note=f"{error}: it continues from its last checkpoint")
+            else:
+                self._end_run(RanksState.FAILED, exit=str(error))
+
+    def _release(self) -> None:
+        """Let ranks go that have been forked, unless they are suspended before they have begun."""
+        if self._warm and self._ranks and self.run.state is RanksState.RUNNING:
+            self._warm.release()
 
     def _suspend(self, timeout_s: float, park_after_s: float | None) -> None:
         if self.run.state is RanksState.SUSPENDED:
@@ -287,6 +318,7 @@ class Supervisor:
             self._watch.resume(time.monotonic())
         self._park_by = None
         self._set(RanksState.RUNNING, held=False)
+        self._release()
 
     def _let_go(self) -> None:
         """Not hold ranks any more that are on their way there; until now they had no GPU."""
@@ -333,7 +365,8 @@ class Supervisor:
     def _stop(self, timeout_s: float) -> None:
         if not self.run.state.is_live or self.run.state is RanksState.STOPPING:
             return
-        if self.run.held and not (self._watch and self._watch.has_computed):  # There is nothing to save.
+        has_begun = not self._warm or self._warm.is_released
+        if not has_begun or (self.run.held and not (self._watch and self._watch.has_computed)):  # There is nothing to save.
             self._kill()
             self._end_run(RanksState.STOPPED)
             return
@@ -491,7 +524,12 @@ class Supervisor:
                 with suppress(KeyError):
                     self._selector.unregister(source)
             rank.close()
-        self._ranks, self._running, self._stop_by, self._park_by, self._watch = [], [], None, None, None
+        if self._warm:
+            with suppress(KeyError):
+                self._selector.unregister(self._warm.connection)
+            self._warm.close()
+            self._group.adopt(0, ())
+        self._ranks, self._running, self._stop_by, self._park_by, self._watch, self._warm = [], [], None, None, None, None
         self._port.release()
         self._ended_s = time.monotonic()
         with suppress(ChildProcessError):

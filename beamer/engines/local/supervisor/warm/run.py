@@ -1,0 +1,154 @@
+"""The ranks of one run as a fork server makes them: what their supervisor asks for, and what it is told of them."""
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from beamer.engines.local.python_command import parse_command
+from beamer.engines.local.spec import LaunchSpec
+from beamer.engines.local.supervisor import processes
+from beamer.engines.local.supervisor.warm import servers
+from beamer.engines.local.supervisor.warm.server import GO
+from beamer.process_stat import own_namespace
+
+SEND_S = 5.0
+LOG_CHARACTERS = 2000
+"""Of a server's log, that are shown when it has died."""
+
+
+class WarmStartError(Exception):  # The exception's text is why a run has failed.
+    """Ranks cannot be forked, or those that were have lost their parent; the message says why."""
+
+
+class ForkedProcess:
+    """A rank, with what a supervisor uses of `subprocess.Popen`."""
+
+    def __init__(self, run: "WarmRun", pid: int, stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdout: IO[bytes] | None = stdout
+        self.stderr: IO[bytes] | None = stderr
+        self._run = run
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code as soon as it is known; it is -SIGKILL where its parent has died, as it dies with it."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None and (until is None or time.monotonic() < until):
+            try:
+                self._run.take(None if until is None else until - time.monotonic())
+            except WarmStartError:
+                self.returncode = -signal.SIGKILL
+        return -signal.SIGKILL if self.returncode is None else self.returncode
+
+
+class WarmRun:
+    """A run that is being forked, and then its processes.
+
+    directory: the supervisor's, below that of its job. environment: that all ranks have. ranks: variables of each, by its
+    number. processes: of ranks that have been forked. parent: of these, as `Status` names a process; None: there is none yet.
+    connection: can be read when there is news to `take`. Raises `OSError` where no server can be started.
+    """
+
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        directory: Path,
+        environment: Mapping[str, str],
+        ranks: Mapping[int, Mapping[str, str]],
+        mark: str,
+        locks: Sequence[int],
+    ) -> None:
+        self.processes: dict[int, ForkedProcess] = {}
+        self.parent: tuple[int, int, int] | None = None
+        self.is_released = False
+        self._modules = ", ".join(spec.preload)
+        self._received = b""
+        self._numbers = tuple(ranks)
+        command = parse_command(spec.command)
+        cwd = spec.cwd or str(directory)
+        server = servers.ServerSpec(command, spec.preload, environment, servers.first_path(command, cwd), cwd)
+        found = servers.connect(directory.parent.parent, directory.name, server)
+        self.connection, self._server, self._errors = found
+        pipes = [os.pipe() for _ in range(2 * len(ranks))]
+        self._outputs = [os.fdopen(reading, "rb", 0) for reading, _ in pipes]
+        request = {
+            "directory": str(directory), "cwd": cwd, "locks": len(locks), "mark": mark, "command": spec.command,
+            "program": command.program, "is_module": command.is_module, "arguments": command.arguments,
+            "environment": dict(environment), "ranks": [dict(one) for one in ranks.values()],
+        }  # fmt: skip
+        try:
+            self.connection.settimeout(SEND_S)
+            data = json.dumps(request).encode() + b"\n"
+            sent = socket.send_fds(self.connection, [data], [*locks, *(writing for _, writing in pipes)])
+            self.connection.sendall(data[sent:])
+        except OSError:
+            self.close()
+            raise
+        finally:
+            for _, writing in pipes:
+                os.close(writing)
+
+    def take(self, timeout_s: float | None = 0.0) -> bool:
+        """Take in what has come, and return whether the ranks have been forked with it. Raises `WarmStartError`."""
+        self.connection.settimeout(timeout_s)
+        try:
+            data = self.connection.recv(1 << 16)
+        except (BlockingIOError, TimeoutError):
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            raise WarmStartError(self._end())
+        *lines, self._received = (self._received + data).split(b"\n")
+        taken = [self._take(json.loads(line)) for line in lines]
+        return any(taken)
+
+    def release(self) -> None:
+        """Let the ranks go, which wait until all of them are in their group."""
+        if not self.is_released:
+            self.is_released = True
+            with suppress(OSError):  # The next `take` finds that the parent has gone.
+                self.connection.sendall(GO)
+
+    def close(self) -> None:
+        """Let the ranks' parent end, and kill what it has; close the pipes of ranks that were not forked."""
+        self.connection.close()
+        if self._errors is not None:
+            self._errors.close()
+        if not self.processes:
+            for one in self._outputs:
+                one.close()
+
+    def _take(self, message: Mapping[str, Any]) -> bool:
+        """Take in a message, and return whether it is of ranks that were forked."""
+        if "error" in message:
+            raise WarmStartError(message["error"])
+        if "ranks" in message:
+            found = processes.stat(message["parent"])
+            self.parent = message["parent"], found.started if found else 0, own_namespace()
+            outputs = zip(self._numbers, message["ranks"], self._outputs[::2], self._outputs[1::2], strict=True)
+            self.processes = {number: ForkedProcess(self, pid, output, errors) for number, pid, output, errors in outputs}
+            return True
+        for one in self.processes.values():
+            if one.pid == message["pid"]:
+                one.returncode = os.waitstatus_to_exitcode(message["status"])
+        return False
+
+    def _end(self) -> str:
+        """Return what is to be said of a server, or a parent, that has closed the connection."""
+        if self.processes:
+            return "the process that has forked the ranks has ended, and they with it"
+        said = b""
+        with suppress(OSError):
+            said = (self._server / "log").read_bytes()
+        if self._errors is not None:
+            os.set_blocking(self._errors.fileno(), False)
+            said += self._errors.read(1 << 16) or b""
+        last = said.decode(errors="replace").strip()[-LOG_CHARACTERS:]
+        return f"the process that preloads {self._modules} has died: {last or 'it printed nothing'}"

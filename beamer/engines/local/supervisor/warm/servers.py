@@ -1,0 +1,171 @@
+"""The fork servers of a node, each in a directory of its own below that of all jobs: they are found, started and ended by it.
+
+    ROOT/warm/lock               held while a server is started
+    ROOT/warm/NODE-KEY/control   its socket: a server is there as long as somebody listens
+    ROOT/warm/NODE-KEY/log       what the modules have printed while they were imported
+
+Ranks are forked from a server that was started as they would be: KEY is a digest of the interpreter, its options, the modules,
+and the environment, all but the variables that are a rank's own.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from beamer.engines.local.python_command import PythonCommand
+from beamer.engines.local.supervisor import store
+from beamer.engines.local.supervisor.processes import adopt_orphans, values_of
+
+MAX_SERVERS = 4
+"""On a node: each holds the modules' memory, and a search has few environments."""
+CONNECT_S = 5.0
+PLACEHOLDER = "BEAMER_WARM"
+"""The variable by which the processes of servers are found: the server's directory, and blanks.
+
+A fork overwrites it in place by what it is found by, which is at most this long.
+"""
+_PLACEHOLDER_CHARACTERS = 4200  # The longest path has 4096.
+_COMMAND_CHARACTERS = 2000  # So much of a rank's command /proc shows.
+_OF_RANKS = frozenset(
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES")
+)
+_OF_LOGINS = frozenset(("_", "OLDPWD", "SHLVL", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "XDG_SESSION_ID"))
+"""Variables that differ with each login, and that no module reads while it is imported."""
+_PROGRAM = Path(__file__).with_name("server.py")
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """What a server is started as. first_path: where the program looks for modules first. cwd: of the first run."""
+
+    command: PythonCommand
+    modules: tuple[str, ...]
+    environment: Mapping[str, str]
+    first_path: str
+    cwd: str
+
+    @property
+    def own_environment(self) -> dict[str, str]:
+        """The variables that are not a rank's own."""
+        return {
+            name: value for name, value in self.environment.items() if name not in _OF_RANKS and not name.startswith("BEAMER_")
+        }
+
+    @property
+    def key(self) -> str:
+        """A digest of all that tells it from others."""
+        known = {name: value for name, value in self.own_environment.items() if name not in _OF_LOGINS}
+        paths = known.get("PYTHONPATH", "").split(os.pathsep) if "PYTHONPATH" in known else []
+        cwd = self.cwd if "/" in self.command.interpreter or any(not os.path.isabs(path) for path in paths) else ""
+        parts = (self.command.interpreter, self.command.options, self.modules, self.first_path, cwd, sorted(known.items()))
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def first_path(command: PythonCommand, cwd: str) -> str:
+    """Return what the interpreter puts before all other places in which it looks for modules."""
+    if command.is_module:
+        return cwd
+    program = os.path.join(cwd, command.program)
+    is_archive = os.path.isdir(program) or zipfile.is_zipfile(program)
+    return program if is_archive else os.path.dirname(os.path.realpath(program))
+
+
+class ServerConnection(NamedTuple):
+    """A connection to a server. errors: of one that was started, what its interpreter says before it runs the program."""
+
+    socket: socket.socket
+    directory: Path
+    errors: IO[bytes] | None = None
+
+
+def connect(root: Path, node: str, spec: ServerSpec) -> ServerConnection:
+    """Return a connection to the server of a spec, which is started where there is none.
+
+    It may take long until the server answers. Raises `OSError` where it cannot be started.
+    """
+    directory = root / "warm" / f"{node}-{spec.key}"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _locked(root / "warm"):
+        os.utime(directory)  # It is used: others are ended first.
+        with suppress(FileNotFoundError, ConnectionRefusedError):
+            return ServerConnection(store.connect(directory, CONNECT_S), directory)
+        _make_room(root / "warm", node)
+        with store.listen(directory) as listening:
+            errors = _start(spec, directory, listening)
+            return ServerConnection(store.connect(directory, CONNECT_S), directory, errors)
+
+
+def end(directory: Path) -> None:
+    """Kill the server of a directory, or those below it. What they have forked runs on."""
+    while found := _servers(directory):
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _servers(directory: Path) -> dict[int, Path]:
+    """Return the directories of servers by process: a directory's own, or those below it."""
+    found = {pid: Path(value.rstrip()) for pid, value in values_of(PLACEHOLDER).items()}
+    return {pid: path for pid, path in found.items() if directory in (path, path.parent)}
+
+
+def _make_room(directory: Path, node: str) -> None:
+    """End the servers of a node that were not used for longest, so that there may be one more."""
+    own = {path for path in _servers(directory).values() if path.name.rpartition("-")[0] == node and path.exists()}
+    used = sorted(own, key=lambda path: path.stat().st_mtime)
+    for one in used[: max(len(used) - MAX_SERVERS + 1, 0)]:
+        end(one)
+
+
+def _start(spec: ServerSpec, directory: Path, listening: socket.socket) -> IO[bytes] | None:
+    """Start a server that is nobody's child, on a socket that listens already; return as of `ServerConnection.errors`."""
+    options = {
+        "modules": spec.modules,
+        "path": spec.first_path,
+        "directory": str(directory),
+        "socket": listening.fileno(),
+    }
+    command = [spec.command.interpreter, *spec.command.options, str(_PROGRAM), json.dumps(options).ljust(_COMMAND_CHARACTERS)]
+    environment = {**spec.own_environment, PLACEHOLDER: str(directory).ljust(_PLACEHOLDER_CHARACTERS)}
+
+    def detach() -> None:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        for number in (signal.SIGINT, signal.SIGHUP):  # The supervisor ignores these signals.
+            signal.signal(number, signal.SIG_DFL)
+
+    adopt_orphans(False)  # It is to outlive this process, of which no rank runs now.
+    try:
+        # Its output goes to a pipe, as a rank's does, until it opens its log.
+        process = subprocess.Popen(
+            command, cwd=spec.cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            pass_fds=(listening.fileno(),), preexec_fn=detach, bufsize=0,
+        )  # fmt: skip
+        process.wait()
+    finally:
+        adopt_orphans(True)
+    return process.stdout
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of all servers, which is held for milliseconds."""
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
