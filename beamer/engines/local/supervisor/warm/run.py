@@ -18,6 +18,8 @@ from beamer.engines.local.supervisor.warm.server import GO
 from beamer.process_stat import own_namespace
 
 SEND_S = 5.0
+END_S = 1.0
+"""How long a parent without ranks is waited for."""
 LOG_CHARACTERS = 2000
 """Of a server's log, that are shown when it has died."""
 
@@ -72,7 +74,7 @@ class WarmRun:
         self._numbers = tuple(ranks)
         command = parse_command(spec.command)
         cwd = spec.cwd or str(directory)
-        server = servers.ServerSpec(command, spec.preload, environment, servers.first_path(command, cwd), cwd)
+        server = servers.ServerSpec(command, spec.preload, environment, cwd)
         found = servers.connect(directory.parent.parent, directory.name, server)
         self.connection, self._server, self._errors = found
         pipes = [os.pipe() for _ in range(2 * len(ranks))]
@@ -117,7 +119,13 @@ class WarmRun:
                 self.connection.sendall(GO)
 
     def close(self) -> None:
-        """Let the ranks' parent end, and kill what it has; close the pipes of ranks that were not forked."""
+        """Have the ranks' parent kill what it has, and end; close the pipes of ranks that were not forked."""
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            if self.parent is not None:
+                self.connection.settimeout(END_S)
+                while self.connection.recv(1 << 16):
+                    pass
         self.connection.close()
         if self._errors is not None:
             self._errors.close()

@@ -1,7 +1,5 @@
 """A fork server: it imports modules once, and forks the ranks of runs, which then run the user's program.
 
-    python [OPTIONS] server.py JSON
-
     supervisor       fork server               parent of a run's ranks        rank
     connects ------> accepts, forks ---------> reads the request
                                                forks -----------------------> waits at the gate
@@ -11,17 +9,15 @@
     closes   --------------------------------> kills what is left, ends
 
 A run has a parent of its own, so that its processes are one tree, orphans included, and so that nothing that runs depends on
-the server. The program is run as the interpreter itself would: in a module `__main__`, ending where this file ends, by the
-interpreter's own ways.
+the server. The program is run as the interpreter itself would. It has the module `__main__`, which this file is not, for itself
+alone, and its end is the interpreter's.
 
-This file is run by the user's interpreter, Python 3.8 or newer, which may lack Beamer: it imports the standard library alone.
-No module beside it may be called as one of that library, as the interpreter looks for modules here first until `main`.
+It is run by the user's interpreter, Python 3.8 or newer, which may lack Beamer: it imports the standard library alone.
 """
 
 from __future__ import annotations
 
 import array
-import builtins
 import ctypes
 import importlib
 import io
@@ -36,7 +32,6 @@ import sys
 import threading
 import time
 import traceback
-import types
 import warnings
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
@@ -54,6 +49,8 @@ PLACEHOLDER = "BEAMER_WARM"
 """A long variable in the environment that a server is started with, at its place /proc shows what is written there later."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MAX_DESCRIPTORS = 253  # of a message, SCM_MAX_FD of Linux
+NAME = "beamer_fork_server"
+"""Of the module that this file is where it is run."""
 _LIBC = ctypes.CDLL(None)
 GO = b"\n"
 """What a supervisor sends when ranks may go, and each rank reads at the gate."""
@@ -247,6 +244,14 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return message, descriptors.tolist()
 
 
+def is_open(connection: socket.socket) -> bool:
+    """Return whether the supervisor still waits for an answer."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+
+
 def send(connection: socket.socket, message: dict[str, Any]) -> None:
     """Send a message."""
     connection.sendall(json.dumps(message).encode() + b"\n")
@@ -256,6 +261,8 @@ def serve_run(connection: socket.socket, started_with: dict[str, str]) -> Progra
     """Be the parent of a run's ranks, until its supervisor closes the connection; None then. In a rank, return its program."""
     try:
         request, descriptors = receive(connection)
+        if not is_open(connection):
+            return None
     except (OSError, ValueError):
         return None
     os.setsid()
@@ -266,7 +273,8 @@ def serve_run(connection: socket.socket, started_with: dict[str, str]) -> Progra
     ranks: list[int] = []
     own = os.getpid()
     try:
-        shown = show(ENVIRONMENT, f"{PLACEHOLDER}={started_with[PLACEHOLDER]}", f"BEAMER_PARENT_OF={request['directory']}")
+        # Ranks have their mark from the beginning, as they may be frozen or are to be killed at any time.
+        shown = show(ENVIRONMENT, f"{PLACEHOLDER}={started_with[PLACEHOLDER]}", request["mark"])
         os.chdir(request["cwd"])
         for number, variables in enumerate(request["ranks"]):
             pid = fork()
@@ -274,12 +282,12 @@ def serve_run(connection: socket.socket, started_with: dict[str, str]) -> Progra
                 wakeup.close()
                 connection.close()
                 os.close(gate)
-                become_rank(own, locks, pipes, number, opening)
-                show(ENVIRONMENT, shown, request["mark"])
                 show(COMMAND_LINE, "", "\0".join(request["command"]))
+                become_rank(own, locks, pipes, number, opening)
                 adopt({**request["environment"], **variables}, started_with)
                 return Program(request["program"], request["is_module"], request["arguments"], request["command"])
             ranks.append(pid)
+        show(ENVIRONMENT, shown, f"BEAMER_PARENT_OF={request['directory']}")
         for one in (*locks, *pipes, opening):
             os.close(one)
         send(connection, {"parent": own, "ranks": ranks})
@@ -363,9 +371,9 @@ class Program:
 
     def run(self) -> None:
         """Run it as `__main__`. Exceptions leave as they came, and are shown without this file."""
-        main = types.ModuleType("__main__")
-        main.__builtins__ = builtins  # type: ignore[attr-defined]
-        sys.modules["__main__"] = main
+        main = vars(sys.modules["__main__"])
+        for name in [name for name in main if not name.startswith("__")]:
+            del main[name]
         try:
             if self._is_module:
                 runpy._run_module_as_main(self._program)  # type: ignore[attr-defined]  # what `python -m` runs
@@ -375,12 +383,12 @@ class Program:
             raise
         except BaseException as error:
             shown, hook = error.__traceback__, sys.excepthook
-            while shown is not None and shown.tb_frame.f_code.co_filename == __file__:
+            while shown is not None and shown.tb_frame.f_code.co_filename in (__file__, "<string>"):
                 shown = shown.tb_next
             sys.excepthook = lambda kind, value, _: hook(kind, value.with_traceback(shown), shown)
             raise
 
-    def _run_script(self, main: types.ModuleType) -> None:
+    def _run_script(self, main: dict[str, Any]) -> None:
         """Run a script, or the `__main__` of a directory or an archive (`Modules/main.c` of CPython)."""
         if pkgutil.get_importer(self._program) is not None:
             runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
@@ -392,10 +400,8 @@ class Program:
         except OSError as error:
             print(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}", file=sys.stderr)
             sys.exit(2)
-        main.__loader__ = SourceFileLoader("__main__", path)
-        main.__spec__ = None
-        vars(main).update(__file__=path, __cached__=None, __package__=None)
-        exec(compile(source, path, "exec", dont_inherit=True), vars(main))
+        main.update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+        exec(compile(source, path, "exec", dont_inherit=True), main)
 
 
 def main() -> Program | None:
@@ -406,8 +412,8 @@ def main() -> Program | None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-        sys.path[0] = options["path"]
+    if options["is_archive"] or not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        sys.path.insert(0, options["path"])
     listening = socket.socket(fileno=options["socket"])
     listening.set_inheritable(False)
     server = ForkServer(listening, options["directory"])
@@ -420,7 +426,7 @@ def main() -> Program | None:
     return server.serve()
 
 
-if __name__ == "__main__":
+if __name__ == NAME:
     program = main()
     if program is None:
         os._exit(0)

@@ -20,12 +20,14 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from beamer.engines.local.python_command import PythonCommand
 from beamer.engines.local.supervisor import store
 from beamer.engines.local.supervisor.processes import adopt_orphans, values_of
+from beamer.engines.local.supervisor.warm.server import NAME
 
 MAX_SERVERS = 4
 """On a node: each holds the modules' memory, and a search has few environments."""
@@ -43,17 +45,38 @@ _OF_RANKS = frozenset(
 _OF_LOGINS = frozenset(("_", "OLDPWD", "SHLVL", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "XDG_SESSION_ID"))
 """Variables that differ with each login, and that no module reads while it is imported."""
 _PROGRAM = Path(__file__).with_name("server.py")
+_START = f"""
+import sys
+if sys.path[:1] == [""]:  # No module of the working directory may hide what the server imports.
+    del sys.path[0]
+with open(sys.argv[1], "rb") as file:
+    code = compile(file.read(), sys.argv[1], "exec")
+exec(code, {{"__name__": {NAME!r}, "__file__": sys.argv[1]}})
+"""
 
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """What a server is started as. first_path: where the program looks for modules first. cwd: of the first run."""
+    """What a server is started as. cwd: of the first run."""
 
     command: PythonCommand
     modules: tuple[str, ...]
     environment: Mapping[str, str]
-    first_path: str
     cwd: str
+
+    @cached_property
+    def is_archive(self) -> bool:
+        """Whether the program is the `__main__` of a directory or an archive."""
+        program = os.path.join(self.cwd, self.command.program)
+        return not self.command.is_module and (os.path.isdir(program) or zipfile.is_zipfile(program))
+
+    @property
+    def first_path(self) -> str:
+        """What the interpreter puts before all other places in which it looks for modules."""
+        program = os.path.join(self.cwd, self.command.program)
+        if self.command.is_module:
+            return self.cwd
+        return program if self.is_archive else os.path.dirname(os.path.realpath(program))
 
     @property
     def own_environment(self) -> dict[str, str]:
@@ -64,21 +87,13 @@ class ServerSpec:
 
     @property
     def key(self) -> str:
-        """A digest of all that tells it from others."""
+        """A digest of all that tells it from others: of the working directory where something is relative to it."""
         known = {name: value for name, value in self.own_environment.items() if name not in _OF_LOGINS}
-        paths = known.get("PYTHONPATH", "").split(os.pathsep) if "PYTHONPATH" in known else []
-        cwd = self.cwd if "/" in self.command.interpreter or any(not os.path.isabs(path) for path in paths) else ""
-        parts = (self.command.interpreter, self.command.options, self.modules, self.first_path, cwd, sorted(known.items()))
+        interpreter = self.command.interpreter
+        paths = [*known.get("PYTHONPATH", "/").split(os.pathsep), *([interpreter] if "/" in interpreter else [])]
+        cwd = "" if all(map(os.path.isabs, paths)) else self.cwd
+        parts = (interpreter, self.command.options, self.modules, self.first_path, self.is_archive, cwd, sorted(known.items()))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
-
-
-def first_path(command: PythonCommand, cwd: str) -> str:
-    """Return what the interpreter puts before all other places in which it looks for modules."""
-    if command.is_module:
-        return cwd
-    program = os.path.join(cwd, command.program)
-    is_archive = os.path.isdir(program) or zipfile.is_zipfile(program)
-    return program if is_archive else os.path.dirname(os.path.realpath(program))
 
 
 class ServerConnection(NamedTuple):
@@ -134,10 +149,12 @@ def _start(spec: ServerSpec, directory: Path, listening: socket.socket) -> IO[by
     options = {
         "modules": spec.modules,
         "path": spec.first_path,
+        "is_archive": spec.is_archive,
         "directory": str(directory),
         "socket": listening.fileno(),
     }
-    command = [spec.command.interpreter, *spec.command.options, str(_PROGRAM), json.dumps(options).ljust(_COMMAND_CHARACTERS)]
+    program = ("-c", _START, str(_PROGRAM), json.dumps(options).ljust(_COMMAND_CHARACTERS))
+    command = [spec.command.interpreter, *spec.command.options, *program]
     environment = {**spec.own_environment, PLACEHOLDER: str(directory).ljust(_PLACEHOLDER_CHARACTERS)}
 
     def detach() -> None:
