@@ -1,11 +1,15 @@
-"""The local engine passes the suite of engines, on real processes, whether suspended jobs keep their memory or are parked."""
+"""The local engine passes the suite of engines, on real processes.
 
+Whether suspended jobs keep their memory or are parked, and whether ranks are started or forked.
+"""
+
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from beamer.engines.local import LocalNode
+from beamer.engines.local import LaunchSpec, LocalNode
 from beamer.testing.engine_harness import EngineHarness, Seen
 from beamer.testing.engines import ENGINE_CHECKS, EngineCheck
 from tests.processes.site import Cable, Site, read, until
@@ -18,7 +22,8 @@ raise SystemExit("no such data")
 
 
 class LocalHarness(EngineHarness):
-    def __init__(self, site: Site, keep_memory: bool) -> None:
+    def __init__(self, site: Site, keep_memory: bool, preload: tuple[str, ...] = ()) -> None:
+        self.preload = preload
         self.site = site
         self.cable = site.root / "cable"
         self.cable.touch()
@@ -28,7 +33,8 @@ class LocalHarness(EngineHarness):
 
     def job(self, name: str, iterations: int) -> str:
         self.site.trainer(name, iterations, "--pause-s", "0.005")
-        self.site.specs[name] = replace(self.site.specs[name], iterations=iterations)
+        changes = {"preload": self.preload, "cwd": str(self.site.root)} if self.preload else {}
+        self.site.specs[name] = replace(self.site.specs[name], iterations=iterations, **changes)
         return name
 
     def impatient(self, name: str, iterations: int) -> str:
@@ -37,7 +43,9 @@ class LocalHarness(EngineHarness):
         return name
 
     def failing(self, name: str, iterations: int) -> str:
-        self.site.program(name, FAILING.format(iterations=iterations))
+        script = self.site.root / "failing.py"
+        script.write_text(FAILING.format(iterations=iterations))
+        self.site.specs[name] = LaunchSpec((sys.executable, str(script)), preload=self.preload)
         return name
 
     def succeed(self) -> None:
@@ -64,3 +72,9 @@ class LocalHarness(EngineHarness):
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
 def test_local(check: EngineCheck, keep_memory: bool, site: Site) -> None:
     check(LocalHarness(site, keep_memory))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+def test_local_with_modules_preloaded(check: EngineCheck, site: Site) -> None:
+    check(LocalHarness(site, True, ("numpy",)))

@@ -33,8 +33,8 @@ def program(site: Site, job: str, *arguments: str, **options: Any) -> Path:
     return trace
 
 
-def trace_of(site: Site, job: str, disturb: bool) -> list[dict[str, object]]:
-    trace = program(site, job)
+def trace_of(site: Site, job: str, disturb: bool, **options: Any) -> list[dict[str, object]]:
+    trace = program(site, job, **options)
     if disturb:
         site.hold(job, 100)
     engine = site.engine()
@@ -69,6 +69,7 @@ def test_every_step_of_a_disturbed_run_is_that_of_an_undisturbed_one(site: Site)
     disturbed = trace_of(site, "disturbed", True)
     assert [step["iteration"] for step in disturbed] == list(range(1, ITERATIONS + 1))
     assert disturbed == trace_of(site, "undisturbed", False)
+    assert disturbed == trace_of(site, "warm", True, preload=("torch",))
 
 
 @pytest.mark.long
