@@ -106,7 +106,8 @@ main = sys.modules["__main__"]
 streams = {name: getattr(sys, name) for name in ("stdin", "stdout", "stderr")}
 environment = {k: v for k, v in os.environ.items() if not k.startswith("BEAMER_") and k != "MASTER_PORT"}
 found = {
-    "argv": sys.argv, "orig_argv": sys.orig_argv, "executable": sys.executable, "flags": list(sys.flags), "path": sys.path,
+    "argv": sys.argv, "orig_argv": getattr(sys, "orig_argv", None), "executable": sys.executable,
+    "flags": list(sys.flags), "path": sys.path,
     "warnoptions": sys.warnoptions, "xoptions": sys._xoptions,
     "main": {k: str(v).split(" at ")[0] for k, v in vars(main).items() if k.startswith("__") and k != "__builtins__"},
     "loader": type(main.__loader__).__name__ if __spec__ is None else str(__spec__.origin),
@@ -371,6 +372,19 @@ def test_a_server_that_was_killed_is_started_anew_and_what_it_forked_runs_on(sit
     assert len(fork_servers(site)) == 1
 
 
+def test_an_engine_that_ends_leaves_the_server_of_jobs_that_run(site: Site) -> None:
+    engine = site.engine()
+    for job in ("a", "b"):
+        add(site, job, SAYS + COUNTS)
+    engine.start("a", ONE)
+    site.until_step(engine, "a")
+    engine.close()
+    after = site.engine()
+    after.start("b", ONE)
+    site.until_step(after, "b")
+    assert imports(site) == 1
+
+
 def test_a_server_that_is_killed_while_it_imports_fails_the_run(site: Site) -> None:
     add(site, "job", SAYS + COUNTS)
     engine = site.engine()
@@ -427,11 +441,11 @@ def test_the_processes_of_a_run_are_below_the_one_that_is_reported(site: Site) -
     site.until_step(engine, "job")
     reported = site.see(engine, "job").processes
     assert reported
-    until(lambda: len(site.ranks()) == 2)
-    for pid in site.ranks():
-        process = stat(pid)
-        assert process
-        assert process.parent == reported["localhost"].pid
+
+    def parents_of_ranks() -> list[int]:
+        return [process.parent for pid in site.ranks() if (process := stat(pid))]
+
+    until(lambda: parents_of_ranks() == [reported["localhost"].pid] * 2, "the orphan to be adopted")
     engine.stop("job")
     assert not site.ranks()
 

@@ -81,14 +81,15 @@ class LocalEngine(Engine):
         self._thread.start()
 
     def close(self) -> None:
-        """End the engine, and this machine's fork servers, not the jobs; another engine may take them over."""
+        """End the engine, not the jobs; another engine may take them over. Where none runs, this machine's fork servers end."""
         self._closed = True
         self._has_steps.set()
         self._thread.join()
         self._pool.shutdown()
         self._monitor.close()
-        for root in {node.root or str(self._root) for node in self._cluster.nodes if node.launcher.direct}:
-            servers.end(Path(root).resolve() / "warm")
+        if not any(job.record.phase.is_transient or job.record.phase is Phase.LAUNCHED for job in self._jobs.values()):
+            for root in {node.root or str(self._root) for node in self._cluster.nodes if node.launcher.direct}:
+                servers.end(Path(root).resolve() / "warm")
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

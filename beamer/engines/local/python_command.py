@@ -62,4 +62,6 @@ def parse_command(command: Sequence[str]) -> PythonCommand:
             raise InputError("command", tuple(command), f"{_EXPECTED}, not the standard input")
     if at >= len(words):
         raise InputError("command", tuple(command), _EXPECTED)
+    if words[at].endswith(".pyc"):
+        raise InputError("command", tuple(command), f"{_EXPECTED}, no compiled one")
     return PythonCommand(words[0], tuple(options), False, words[at], tuple(words[at + 1 :]))

@@ -157,3 +157,14 @@ def test_a_search_goes_on_with_its_engine_and_what_may_change_of_it(registered: 
         other = directory.named(parse(SEARCH, BASE))
         with pytest.raises(InputError, match=r"^engine: got 'local', expected .rehearsal., with which the search in .* was"):
             directory.start(other, journal_holds=True)
+
+
+def test_modules_are_preloaded_by_engines_that_can(registered: Callable[[str], None]) -> None:
+    registered("Rehearsal")
+    asked = changed(lambda d: d["job"].update(preload=["torch"]))
+    jobs = parse(asked, BASE).jobs.values()
+    assert {launch.preload for job in jobs for launch in job.launches.values()} == {("torch",)}
+    with pytest.raises(
+        InputError, match=r"job\.preload: got \['torch'\], expected no modules, as the engine rehearsal preloads none"
+    ):
+        parse({**asked, "engine": "rehearsal"}, BASE)

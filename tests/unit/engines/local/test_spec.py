@@ -52,6 +52,8 @@ SPEC = LaunchSpec(
         ({"every": 0}, "every: got 0"),
         ({"stop_signal": signal.SIGKILL}, "stop_signal: got .*, expected a signal that a program can handle"),
         ({"checkpoint_signal": 1000}, "checkpoint_signal: got 1000"),
+        ({"preload": ("torch", "os path")}, r"preload: got \('torch', 'os path'\), expected names of modules"),
+        ({"preload": ("torch",), "command": ("bash", "train.sh")}, r"command: got \('bash', .*expected a Python program"),
         ({"progress": "(?P<loss"}, r"progress: .*expected a regular expression"),
         ({"progress": r"(?P<iteration>\d+)"}, "groups named loss and iteration or samples"),
         ({"progress": r"(?P<iteratoin>\d+) (?P<loss>\S+)"}, r"progress group 'iteratoin'.*did you mean 'iteration'"),

@@ -18,8 +18,8 @@ from beamer.engines.local.supervisor.warm.server import GO
 from beamer.process_stat import own_namespace
 
 SEND_S = 5.0
-END_S = 1.0
-"""How long a parent without ranks is waited for."""
+END_S = 5.0
+"""How long the parent of ranks that have ended is waited for: to say how, and to end as well."""
 LOG_CHARACTERS = 2000
 """Of a server's log, that are shown when it has died."""
 
@@ -39,14 +39,16 @@ class ForkedProcess:
         self._run = run
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its exit code as soon as it is known; it is -SIGKILL where its parent has died, as it dies with it."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while self.returncode is None and (until is None or time.monotonic() < until):
+        """Return its exit code, -SIGKILL where its parent does not tell it in time: it has died then, and the rank with it."""
+        until = time.monotonic() + (END_S if timeout is None else timeout)
+        while self.returncode is None and (left_s := until - time.monotonic()) > 0:
             try:
-                self._run.take(None if until is None else until - time.monotonic())
+                self._run.take(left_s)
             except WarmStartError:
-                self.returncode = -signal.SIGKILL
-        return -signal.SIGKILL if self.returncode is None else self.returncode
+                break
+        if self.returncode is None:
+            self.returncode = -signal.SIGKILL
+        return self.returncode
 
 
 class WarmRun:
@@ -96,7 +98,7 @@ class WarmRun:
             for _, writing in pipes:
                 os.close(writing)
 
-    def take(self, timeout_s: float | None = 0.0) -> bool:
+    def take(self, timeout_s: float = 0.0) -> bool:
         """Take in what has come, and return whether the ranks have been forked with it. Raises `WarmStartError`."""
         self.connection.settimeout(timeout_s)
         try:

@@ -188,7 +188,7 @@ class ForkServer:
             except (OSError, ValueError):
                 continue
 
-    def serve(self) -> Program | None:
+    def serve(self) -> UserProgram | None:
         """Serve as long as it is wanted; None then. In a rank it returns what is to be run."""
         self._wakeup = Wakeup()
         self._listening.setblocking(False)
@@ -257,7 +257,7 @@ def send(connection: socket.socket, message: dict[str, Any]) -> None:
     connection.sendall(json.dumps(message).encode() + b"\n")
 
 
-def serve_run(connection: socket.socket, started_with: dict[str, str]) -> Program | None:
+def serve_run(connection: socket.socket, started_with: dict[str, str]) -> UserProgram | None:
     """Be the parent of a run's ranks, until its supervisor closes the connection; None then. In a rank, return its program."""
     try:
         request, descriptors = receive(connection)
@@ -285,7 +285,7 @@ def serve_run(connection: socket.socket, started_with: dict[str, str]) -> Progra
                 show(COMMAND_LINE, "", "\0".join(request["command"]))
                 become_rank(own, locks, pipes, number, opening)
                 adopt({**request["environment"], **variables}, started_with)
-                return Program(request["program"], request["is_module"], request["arguments"], request["command"])
+                return UserProgram(request["program"], request["is_module"], request["arguments"], request["command"])
             ranks.append(pid)
         show(ENVIRONMENT, shown, f"BEAMER_PARENT_OF={request['directory']}")
         for one in (*locks, *pipes, opening):
@@ -359,7 +359,7 @@ def adopt(environment: dict[str, str], before: dict[str, str]) -> None:
         processes.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
 
 
-class Program:
+class UserProgram:
     """The user's program in a rank. command: all of its words, as a process that was started by them has them."""
 
     def __init__(self, program: str, is_module: bool, arguments: list[str], command: list[str]) -> None:
@@ -404,7 +404,7 @@ class Program:
         exec(compile(source, path, "exec", dont_inherit=True), main)
 
 
-def main() -> Program | None:
+def main() -> UserProgram | None:
     """Import the modules and serve; in a rank, return its program."""
     options = json.loads(sys.argv[-1])
     log = os.open(f"{options['directory']}/log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
