@@ -307,6 +307,10 @@ BROKEN = {
         "import threading; threading.Thread(target=threading.Event().wait, name='watcher', daemon=True).start()",
         r"module broken of preload starts threads \(watcher\), which a fork lacks: leave it out of preload",
     ),
+    "unnamed thread": (
+        "import _thread, threading; _thread.start_new_thread(threading.Event().wait, ())",
+        r"module broken of preload starts threads \(unnamed\)",
+    ),
     "cuda": (
         "import sys, types\ntorch = sys.modules['torch.cuda'] = types.ModuleType('torch.cuda')\n"
         "torch.is_initialized = lambda: True",

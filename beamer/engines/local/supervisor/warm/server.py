@@ -79,8 +79,10 @@ def preload(modules: Sequence[str]) -> None:
             traceback.print_exc()
             what = f"{type(error).__name__}: {error}"
             raise Unusable(f"module {name} of preload cannot be imported by {sys.executable}: {what}") from error
-        if others := [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]:
-            started = f"module {name} of preload starts threads ({', '.join(others)})"
+        # Pools of native threads are left to their libraries: OpenBLAS, for one, makes its own anew in a fork.
+        if others := sys._current_frames().keys() - {threading.get_ident()}:
+            named = {thread.ident: thread.name for thread in threading.enumerate()}
+            started = f"module {name} of preload starts threads ({', '.join(named.get(one, 'unnamed') for one in others)})"
             raise Unusable(f"{started}, which a fork lacks: leave it out of preload")
         if has_gpu():
             raise Unusable(

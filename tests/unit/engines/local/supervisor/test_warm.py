@@ -139,3 +139,11 @@ def test_a_run_that_is_given_up_before_it_is_forked_is_not(spec: ServerSpec, tmp
     os.close(reading)
     assert found.errors
     found.errors.close()
+
+
+@pytest.mark.parametrize("prefix", ["gpu", "other"])
+def test_a_device_file_that_is_open_is_a_gpu_in_use(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "GPU_DEVICES", (str(tmp_path / "gpu"),))
+    with open(tmp_path / f"{prefix}0", "w"):
+        assert server.has_gpu() is (prefix == "gpu")
+    assert not server.has_gpu()
