@@ -308,7 +308,7 @@ BROKEN = {
         r"module broken of preload starts threads \(watcher\), which a fork lacks: leave it out of preload",
     ),
     "unnamed thread": (
-        "import _thread, threading; _thread.start_new_thread(threading.Event().wait, ())",
+        "import _thread, threading, time; _thread.start_new_thread(threading.Event().wait, ()); time.sleep(0.2)",
         r"module broken of preload starts threads \(unnamed\)",
     ),
     "cuda": (
