@@ -101,12 +101,13 @@ def test_jobs_start_with_the_modules_imported_once(site: Site, group: str) -> No
 
 
 OBSERVES = """
+names = sorted(vars())
 import gc, io, json, locale, os, resource, signal, sys, threading
 main = sys.modules["__main__"]
 streams = {name: getattr(sys, name) for name in ("stdin", "stdout", "stderr")}
 environment = {k: v for k, v in os.environ.items() if not k.startswith("BEAMER_") and k != "MASTER_PORT"}
 found = {
-    "argv": sys.argv, "orig_argv": getattr(sys, "orig_argv", None), "executable": sys.executable,
+    "names": names, "argv": sys.argv, "orig_argv": getattr(sys, "orig_argv", None), "executable": sys.executable,
     "flags": list(sys.flags), "path": sys.path,
     "warnoptions": sys.warnoptions, "xoptions": sys._xoptions,
     "main": {k: str(v).split(" at ")[0] for k, v in vars(main).items() if k.startswith("__") and k != "__builtins__"},
@@ -425,6 +426,23 @@ def test_ranks_die_with_whom_they_depend_on(site: Site, group: str, kill: Callab
     assert said in seen.exit
     until(lambda: not site.ranks(), "all of the run to be gone")
     until(lambda: not parents(site))
+
+
+def test_ranks_die_with_their_parent_whatever_their_supervisor_does(site: Site) -> None:
+    add(site, "job", COUNTS)
+    engine = site.engine()
+    engine.start("job", TWO)
+    site.until_step(engine, "job")
+    known = {*fork_servers(site), *parents(site)}
+    for pid in site.supervisors():
+        if pid not in known:
+            os.kill(pid, signal.SIGSTOP)
+    try:
+        kill_parent(site)
+        until(lambda: not site.ranks(), "the ranks to be gone")
+    finally:
+        for pid in site.supervisors():
+            os.kill(pid, signal.SIGCONT)
 
 
 def test_a_rank_that_is_killed_ends_the_run(site: Site) -> None:

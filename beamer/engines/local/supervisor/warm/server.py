@@ -246,14 +246,6 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     return message, descriptors.tolist()
 
 
-def is_open(connection: socket.socket) -> bool:
-    """Return whether the supervisor still waits for an answer."""
-    try:
-        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
-    except BlockingIOError:
-        return True
-
-
 def send(connection: socket.socket, message: dict[str, Any]) -> None:
     """Send a message."""
     connection.sendall(json.dumps(message).encode() + b"\n")
@@ -263,8 +255,6 @@ def serve_run(connection: socket.socket, started_with: dict[str, str]) -> UserPr
     """Be the parent of a run's ranks, until its supervisor closes the connection; None then. In a rank, return its program."""
     try:
         request, descriptors = receive(connection)
-        if not is_open(connection):
-            return None
     except (OSError, ValueError):
         return None
     os.setsid()
