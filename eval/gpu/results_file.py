@@ -103,14 +103,22 @@ class StudyResults:
         """Write them as JSON; other claims that the file has are kept if they had the same config and chosen parameters."""
         claims = {one.claim.name: _as_json(one) for one in self.claims}
         document = {"config": self.config.model_dump(mode="json"), "tuned": self.tuned.model_dump(mode="json")}
-        before = read_json(path, "--json") if path.exists() else {}
-        if before.get("config") == json.loads(json.dumps(document["config"])):
-            then = Tuned.model_validate(before["tuned"])
-            kept = {name: one for name, one in before["claims"].items() if then.chosen(name) == self.tuned.chosen(name)}
+        if path.exists():
+            kept = self._kept(read_json(path, "--json"))
             claims = {name: one for name in self.config.claims if (one := claims.get(name) or kept.get(name))}
         document["claims"] = claims
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json_lines(document, LEVELS))
+
+    def _kept(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the claims of a file that had the same seeds, section of the config and chosen parameters as now."""
+        now, then = json.loads(json.dumps(self.config.model_dump(mode="json"))), before["config"]
+        sections, known, tuned = now.pop("claims"), then.pop("claims"), Tuned.model_validate(before["tuned"])
+        return {
+            name: one
+            for name, one in before["claims"].items()
+            if then == now and known.get(name) == sections.get(name) and tuned.chosen(name) == self.tuned.chosen(name)
+        }
 
 
 def read_results(path: Path = RESULTS) -> StudyResults:

@@ -219,6 +219,10 @@ def test_a_results_file_keeps_the_claims_that_are_not_run(config: GpuStudyConfig
         file.write_text(json.dumps(before))
         replace(both, tuned=later).write(file)
         assert json.loads(file.read_text())["claims"].keys() == kept, "those of the same parameters, whatever they measured"
+    for changes, kept in (({"seeds": 3}, {"optimus"}), ({"claims": {**both.config.claims, "pollux": {}}}, {"ones", "optimus"})):
+        file.write_text(json.dumps(held | {"claims": {"ones": held["claims"]["optimus"]}}))
+        replace(both, config=both.config.model_copy(update=changes)).write(file)
+        assert json.loads(file.read_text())["claims"].keys() == kept, "those of the same seeds, whatever other claims have"
     results.write(file)
     assert json.loads(file.read_text())["claims"].keys() == {"optimus"}, "another config's are not kept"
 
