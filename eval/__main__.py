@@ -13,7 +13,9 @@ from beamer.lazy_commands import Command, errors_as_exit_codes, run_commands
 from beamer.validation import input_error
 
 ABOUT = "Experiments, one command each."
-CALCULATED = frozenset(("asynchronous", "gpu", "joint", "network", "noise", "peers", "rates", "recheck", "trials"))
+CALCULATED = frozenset(
+    ("asynchronous", "gpu", "joint", "loss-noise", "network", "noise", "peers", "rates", "recheck", "trials")
+)
 """Experiments whose figures follow from what they calculate, to the last digit, and not from this machine's times."""
 NOT_EVERYWHERE = "X86_V4 AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR"
 """Instructions that NumPy uses where the processor has them (AVX-512), and then rounds otherwise.
@@ -67,6 +69,11 @@ COMMANDS = {
         "eval.joint.command:joint",
         "testing",
         "Compare pairs of a GPU policy and a network policy on searches that share GPUs and network, in the simulator.",
+    ),
+    "loss-noise": Command(
+        "eval.loss_noise.command:loss_noise",
+        "testing",
+        "Measure how much the losses of models that train deviate from their trend, on fresh samples and on finite data.",
     ),
     "network": Command(
         "eval.network.command:network",

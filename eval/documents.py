@@ -15,7 +15,7 @@ from rich.table import Table
 from beamer.errors import InputError, nearest
 
 SECTION = re.compile(
-    r"(?P<begin><!-- begin: eval (?P<name>(?P<command>[a-z]+) [\w ]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
+    r"(?P<begin><!-- begin: eval (?P<name>(?P<command>[a-z-]+) [\w ]+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
 )
 
 

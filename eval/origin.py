@@ -20,6 +20,7 @@ RESTS_ON: Mapping[str, tuple[str, ...]] = {
     "gpu-regions": ("eval.gpu.regions", "eval.gpu.claims"),
     "gpu-tuning": ("eval.gpu.tuning", "eval.gpu.claims"),
     "joint": ("eval.joint.runs",),
+    "loss-noise": ("eval.loss_noise.runs",),
     "network": ("eval.network.runs",),
     "noise": ("eval.noise.runs",),
     "packets": ("eval.packets", "eval.link_capture"),

@@ -9,6 +9,7 @@ from eval.emulation import COMMITTED as EMULATION
 from eval.engines.report import COMMITTED as ENGINES
 from eval.faults.report import COMMITTED as FAULTS
 from eval.joint.command import JOINT
+from eval.loss_noise.command import LOSS_NOISE
 from eval.network.command import NETWORK
 from eval.noise.command import NOISE
 from eval.packets import COMMITTED as PACKETS
@@ -23,6 +24,7 @@ STUDIES: tuple[Committed[Any], ...] = (
     ENGINES,
     FAULTS,
     JOINT.committed,
+    LOSS_NOISE.committed,
     NETWORK.committed,
     NOISE.committed,
     PACKETS,

@@ -12,6 +12,7 @@ from eval.grid import GridExperiment
 from eval.grid_study import GridStudy
 from eval.joint.command import JOINT
 from eval.joint.runs import in_variant
+from eval.loss_noise.command import LOSS_NOISE
 from eval.network.command import NETWORK
 from eval.network.runs import run_bound
 from eval.noise.command import NOISE
@@ -47,6 +48,12 @@ def rates(inputs: RecheckInputs) -> Collection[CommittedCell]:
     """Return the first seed of every cell in every mode."""
     study = RATES.committed.read()
     return _first_seed(RATES, study, product(study.config.cells, study.config.entries))
+
+
+def loss_noise(inputs: RecheckInputs) -> Collection[CommittedCell]:
+    """Return the first problem of every model, at each learning rate, on both kinds of data."""
+    study = LOSS_NOISE.committed.read()
+    return _first_seed(LOSS_NOISE, study, [(name, rate) for name, rates in study.runs.items() for rate in rates])
 
 
 def noise(inputs: RecheckInputs) -> Collection[CommittedCell]:

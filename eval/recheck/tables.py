@@ -27,6 +27,7 @@ RECHECKED: Mapping[str, RecheckedTable] = {
         simulated.network,
         "cells with more studies, and contenders that run for minutes: the others on the smallest cells; times of decisions",
     ),
+    "loss-noise": RecheckedTable(simulated.loss_noise, "other seeds: the first problem of every model at each learning rate"),
     "noise": RecheckedTable(simulated.noise, "other seeds: the first seed of every search under every policy"),
     "trials": RecheckedTable(simulated.trials, "other seeds and cells: each variant on its first cell"),
     "joint": RecheckedTable(simulated.joint, "other seeds and cells: each pair and each variant on its first cell"),

@@ -18,6 +18,7 @@ from eval.emulation import emulation
 from eval.gpu import documents, regions, restart_costs, results_file, study, tuning
 from eval.gpu.claims import GpuContender
 from eval.joint.command import JOINT
+from eval.loss_noise.command import LOSS_NOISE
 from eval.network.command import NETWORK
 from eval.noise.command import NOISE
 from eval.peers import command as peers
@@ -33,6 +34,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "gpu-regions": regions.read,
     "gpu-tuning": tuning.read,
     "joint": JOINT.read_config,
+    "loss-noise": LOSS_NOISE.read_config,
     "network": NETWORK.read_config,
     "noise": NOISE.read_config,
     "peers": peers.read,

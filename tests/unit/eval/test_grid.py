@@ -12,13 +12,22 @@ from eval.__main__ import COMMANDS
 from eval.asynchronous.command import ASYNCHRONOUS, asynchronous
 from eval.grid import GridExperiment, GridRun, code_digest
 from eval.joint.command import JOINT, joint
+from eval.loss_noise.command import LOSS_NOISE, loss_noise
 from eval.network.command import NETWORK, network
 from eval.noise.command import NOISE, noise
 from eval.rates.command import RATES, rates
 from eval.resume import digest
 from eval.trials.command import TRIALS, trials
 
-FUNCTIONS = {ASYNCHRONOUS: asynchronous, JOINT: joint, NETWORK: network, NOISE: noise, RATES: rates, TRIALS: trials}
+FUNCTIONS = {
+    ASYNCHRONOUS: asynchronous,
+    JOINT: joint,
+    LOSS_NOISE: loss_noise,
+    NETWORK: network,
+    NOISE: noise,
+    RATES: rates,
+    TRIALS: trials,
+}
 each_experiment = pytest.mark.parametrize("experiment", FUNCTIONS, ids=lambda one: one.name)
 
 
