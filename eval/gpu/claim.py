@@ -144,15 +144,17 @@ class Claim(ConfigSection, ABC):
     """A published claim, and the runs that show how far it holds here.
 
     name: on the command line. title: of its tables. published: what its authors say, quoted beside the results, never among
-    them. data: folder of the measured data that it uses; "": none. processes: whether what changes take is measured on real
-    processes where that can be. metrics: what policies are judged by. end: what the iterations are that its jobs state. target:
-    whether its jobs state one. seeds: how many, at most; 0: as many as the study has.
+    them. data: folder of the measured data that it uses; "": none. recorded: committed results that its runs read. processes:
+    whether what changes take is measured on real processes where that can be. metrics: what policies are judged by. end: what
+    the iterations are that its jobs state. target: whether its jobs state one. seeds: how many, at most; 0: as many as the
+    study has.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     published: ClassVar[Mapping[str, str]]
     data: ClassVar[str] = ""
+    recorded: ClassVar[tuple[Path, ...]] = ()
     processes: ClassVar[bool] = False
     metrics: ClassVar[tuple[Metric, ...]]
     end: ClassVar[str] = "the true end"

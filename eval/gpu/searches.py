@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eval.config_section import ConfigSection
+from eval.gpu.loss_noise import LossNoise
 
 Floats = NDArray[np.float64]
 Shape = Callable[[Floats], Floats]
@@ -91,26 +92,54 @@ def _measured(path: Path) -> Shape:
     return lambda x: np.interp(x, at, values)
 
 
+@dataclass(frozen=True)
+class BatchReports:
+    """Reports that are the loss of a single batch. noise: of such losses. apart: batches from one report to the next."""
+
+    noise: LossNoise
+    apart: int
+
+    def reported(self, trend: Floats, rng: np.random.Generator) -> Floats:
+        """Return the losses of the batches that are reported. trend: at the reports, from the first loss on."""
+        at = np.arange((len(trend) - 1) * self.apart + 1)
+        levels = np.interp(at / self.apart, np.arange(len(trend)), trend) / trend[0]
+        return np.asarray(trend * self.noise.factors(levels, rng)[:: self.apart])
+
+
 def draw(
-    space: SearchSpace, configurations: int, good: int, shapes: Sequence[Shape], seed: int, only: str | None = None
+    space: SearchSpace,
+    configurations: int,
+    good: int,
+    shapes: Sequence[Shape],
+    seed: int,
+    only: str | None = None,
+    reports: BatchReports | None = None,
 ) -> tuple[Configuration, ...]:
-    """Return a search's configurations in random order, `good` of them good. only: the kind of all others; None: as drawn."""
+    """Return a search's configurations in random order, `good` of them good.
+
+    only: the kind of all others; None: as drawn. reports: how losses are reported; None: with the noise of the space.
+    """
     rng = np.random.default_rng(seed)
     kinds = ["good"] * good
     bad = {only: 1.0} if only else space.bad
     names, shares = list(bad), np.array(list(bad.values()))
     kinds += [names[i] for i in rng.choice(len(names), configurations - good, p=shares / shares.sum())]
-    return tuple(_configuration(space, kinds[i], shapes, rng) for i in rng.permutation(configurations))
+    return tuple(_configuration(space, kinds[i], shapes, rng, reports) for i in rng.permutation(configurations))
 
 
-def _configuration(space: SearchSpace, kind: str, shapes: Sequence[Shape], rng: np.random.Generator) -> Configuration:
+def _configuration(
+    space: SearchSpace, kind: str, shapes: Sequence[Shape], rng: np.random.Generator, reports: BatchReports | None
+) -> Configuration:
     shape = shapes[int(rng.integers(len(shapes)))]
     start = GUESS * rng.uniform(0.95, 1.15)
     epochs = np.arange(space.epochs + 1.0)
     losses = KINDS[kind](space, shape, start, epochs, rng)
-    noise = space.unstable_noise if kind == "unstable" else space.noise
-    learned = 1.0 - losses / start
-    losses = losses * np.exp(rng.normal(0.0, noise, len(losses)) * learned)
+    if reports is None or kind == "unstable":
+        noise = space.unstable_noise if kind == "unstable" else space.noise
+        learned = 1.0 - losses / start
+        losses = losses * np.exp(rng.normal(0.0, noise, len(losses)) * learned)
+    else:
+        losses = reports.reported(losses, rng)
     if kind != "good":
         losses = np.maximum(losses, space.target_loss * ABOVE)
     elif losses.min() > space.target_loss:

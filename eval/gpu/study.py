@@ -14,7 +14,7 @@ from rich.console import Console
 from beamer.errors import InputError, nearest
 from beamer.gpu.model import Costs
 from beamer.gpu.policies import GPU_POLICIES, GpuPolicy
-from beamer.yaml_files import read_yaml
+from beamer.yaml_files import read_json, read_yaml
 from eval.config_section import ConfigSection
 from eval.gpu.claim import SENSITIVITY
 from eval.gpu.claims import CLAIMS, Claim, Figures, GpuContender, Inputs
@@ -79,6 +79,7 @@ class Run:
             folder_digest(folder) if (folder := inputs.folder(self.claim.data)) else "",
             vars(inputs.costs) if inputs.costs else None,
             _sources(type(self.claim), GPU_POLICIES[self.contender.policy]),
+            *map(_recorded, self.claim.recorded),
         )
 
     def task(self, inputs: Inputs) -> Task:
@@ -99,6 +100,13 @@ def _conditions(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {key: _conditions(one) for key, one in value.items() if not (key in CONTENDERS and isinstance(one, list))}
+
+
+@lru_cache
+def _recorded(path: Path) -> str:
+    """Return a digest of what committed results are: their figures and their config, and not what they were made with."""
+    document = read_json(path, "the results")
+    return digest(document["config"], document["runs"])
 
 
 @lru_cache

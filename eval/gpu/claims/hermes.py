@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from matplotlib.figure import Figure
+from pydantic import Field
 from rich.table import Table
 
 from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
@@ -29,12 +30,14 @@ from eval.gpu.claim import (
     Results,
     contenders,
 )
+from eval.gpu.loss_noise import RECORDED, recorded_noise
 from eval.gpu.measured_run import MeasuredGpuRun, reached_s
 from eval.gpu.report import by_cell, by_metric, lines
-from eval.gpu.searches import SYNTHETIC, SearchSpace, Shape, draw, measured_shapes
+from eval.gpu.searches import SYNTHETIC, BatchReports, SearchSpace, Shape, draw, measured_shapes
 
 CLOSED_FORM = "closed form"
 NOISY = "noisy losses"
+MEASURED = "noise of "
 OTHERS = "others "
 
 
@@ -102,12 +105,14 @@ class HermesClaim(Claim):
     """The same searches under every policy, by the share of good configurations, and by what the others are.
 
     good: how many are, in a cell each. kinds_good: how many where all others are of one kind, and where losses are as noisy as
-    `noisy` says.
+    `noisy` says, or as was measured. measured: cells of `python -m eval loss-noise` whose noise losses have, in a cell each.
+    report_batches: batches between two reports there, which are the loss of one batch.
     """
 
     name = "hermes"
     title = "Hermes: search for the good configurations"
     data = "pollux"
+    recorded = (RECORDED,)
     processes = True
     end = "the declared end"
     target = True
@@ -124,13 +129,15 @@ class HermesClaim(Claim):
     good: tuple[int, ...]
     kinds_good: int
     noisy: float
+    measured: tuple[str, ...] = ()
+    report_batches: int = Field(1, ge=1)
     space: SearchSpace
     costs: CostsConfig
     sensitivity: Sensitivity
     closed_form: ClosedForm
 
     def cells(self) -> tuple[str, ...]:
-        """Return one cell per share, one per kind, one of noise, then the two others."""
+        """Return one cell per share, one per kind, those of noise, then the two others."""
         return (*self.judged(), SENSITIVITY, CLOSED_FORM)
 
     def judged(self) -> tuple[str, ...]:
@@ -142,7 +149,8 @@ class HermesClaim(Claim):
 
     def _kinds(self) -> tuple[str, ...]:
         start = f"{self.kinds_good} of {self.configurations}, "
-        return (*(f"{start}{OTHERS}{kind}" for kind in self.space.bad), f"{start}{NOISY}")
+        kinds = (f"{start}{OTHERS}{kind}" for kind in self.space.bad)
+        return (*kinds, f"{start}{NOISY}", *(f"{start}{MEASURED}{name}" for name in self.measured))
 
     def contenders(self, cell: str) -> tuple[GpuContender, ...]:
         """Return the policies of a cell."""
@@ -157,7 +165,9 @@ class HermesClaim(Claim):
         shapes = self._shapes(inputs)
         only = cell.partition(OTHERS)[2] or None
         space = self.space.model_copy(update={"noise": self.noisy}) if cell.endswith(NOISY) else self.space
-        search = draw(space, self.configurations, good, shapes, seed, only)
+        measured = cell.partition(MEASURED)[2]
+        reports = BatchReports(recorded_noise(measured), self.report_batches) if measured else None
+        search = draw(space, self.configurations, good, shapes, seed, only, reports)
         target, epochs = self.space.target_loss, self.space.epochs
         request = Request(epochs, target_loss=target)
         costs = inputs.costs_of(contender, self.costs)

@@ -19,9 +19,10 @@ from eval.gpu.claim import CostsConfig, Metric
 from eval.gpu.claims import CLAIMS, Claim, GpuContender, Inputs
 from eval.gpu.claims.hermes import CLOSED_FORM, HermesClaim
 from eval.gpu.claims.optimus import CONVERGED, ParameterServerProfile, SpeedTable, _half
+from eval.gpu.loss_noise import recorded_noise
 from eval.gpu.profiles import ExchangingProfile
 from eval.gpu.report import by_metric, ratio, tally, verdicts, verdicts_of
-from eval.gpu.searches import KINDS, SYNTHETIC, SearchSpace, draw
+from eval.gpu.searches import KINDS, SYNTHETIC, BatchReports, SearchSpace, draw
 from eval.gpu.study import GpuStudyConfig, read, run_one
 from eval.statistics import Interval, Ratio
 from tests.support.tiers import few, long
@@ -82,11 +83,13 @@ def space(config: GpuStudyConfig) -> SearchSpace:
     return claim.space
 
 
-def test_good_configurations_reach_the_target_and_no_others(config: GpuStudyConfig) -> None:
+@pytest.mark.parametrize("measured", ["", "perceptron, finite data"])
+def test_good_configurations_reach_the_target_and_no_others(config: GpuStudyConfig, measured: str) -> None:
     one = space(config)
+    reports = BatchReports(recorded_noise(measured), 4) if measured else None
     assert set(one.bad) == set(KINDS) - {"good"}
     for seed in range(5):
-        search = draw(one, 64, 8, SYNTHETIC, seed)
+        search = draw(one, 64, 8, SYNTHETIC, seed, reports=reports)
         assert sum(configuration.good for configuration in search) == 8
         for configuration in search:
             assert len(configuration.losses) == one.epochs + 1
@@ -100,6 +103,18 @@ def test_a_search_is_drawn_from_its_seed(config: GpuStudyConfig) -> None:
     assert repr(draw(space(config), 16, 2, SYNTHETIC, 1)) != repr(draw(space(config), 16, 2, SYNTHETIC, 2))
     flat = draw(space(config), 16, 2, SYNTHETIC, 1, "flat")
     assert {configuration.kind for configuration in flat} == {"good", "flat"}
+
+
+def test_reports_of_a_search_deviate_as_was_measured(config: GpuStudyConfig) -> None:
+    claim = config.claim("hermes")
+    assert isinstance(claim, HermesClaim)
+    assert len(claim.measured) == 6
+    for name in claim.measured:
+        assert any(cell.endswith(name) for cell in claim.judged())
+        reports = BatchReports(recorded_noise(name), claim.report_batches)
+        search = draw(claim.space, 16, 2, SYNTHETIC, 1, "flat", reports)
+        flat = next(one.losses for one in search if one.kind == "flat")
+        assert np.std(np.diff(flat)) / np.mean(flat) == pytest.approx(2**0.5 * reports.noise.deviations[-1], rel=0.3)
 
 
 @pytest.mark.parametrize("policy", [{"policy": "hermes", "parameters": {"hysteresis": 0.0}}, *long({"policy": "round-robin"})])

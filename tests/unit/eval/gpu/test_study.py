@@ -62,6 +62,18 @@ def test_a_key_follows_all_that_determines_a_run_and_nothing_else(config: GpuStu
     assert len({key, *others}) == len(others) + 1
 
 
+def test_a_key_follows_the_committed_results_that_a_run_reads(
+    config: GpuStudyConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, fifo, keys = optimus(config), GpuContender(policy="fifo"), set()
+    for name, deviation, by in (("a", 0.1, "one"), ("b", 0.2, "one"), ("c", 0.2, "another")):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"config": {}, "runs": {"cell": deviation}, "made_with": by}))
+        monkeypatch.setattr(type(claim), "recorded", (path,))
+        keys.add(Run(claim, "9 jobs", fifo, 1).key(HERE))
+    assert len(keys) == 2
+
+
 def test_cells_that_compare_parameters_have_fewer_seeds(config: GpuStudyConfig) -> None:
     claim = optimus(config)
     seeds = [(run.cell, run.contender.name) for run in runs_of(claim, config)]
