@@ -65,6 +65,11 @@ class Costs:
     batch_s: float | None = None
 
     @property
+    def change_s(self) -> float:
+        """What it takes to suspend a job and to resume it; to restart it where its memory is not kept."""
+        return self.suspend_s + (self.resume_s or self.restart_s)
+
+    @property
     def rebatch_s(self) -> float:
         """What another batch size on the same GPUs takes."""
         return self.restart_s if self.batch_s is None else self.batch_s

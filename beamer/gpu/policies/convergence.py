@@ -15,6 +15,7 @@ from beamer.gpu.model import Allocation, Cluster, Grant, Job
 from beamer.gpu.placement import jobs_that_fit, place_compactly
 from beamer.gpu.policy import GpuPolicy, check_at_least, check_positive
 from beamer.gpu.predictors.loss_fall import iterations_until_fall
+from beamer.gpu.predictors.rung_ranks import rung_ranks
 from beamer.gpu.predictors.silence import PATIENCE_S, falls_silent_s, is_silent
 from beamer.gpu.predictors.target_forecast import forecasts, judged_reports
 from beamer.gpu.predictors.training_speed import BATCH_CHANGE_GAIN, TrainingSpeeds
@@ -78,8 +79,10 @@ class Convergence(GpuPolicy[ConvergenceState]):
     that ended before, or what the job has had (`beamer.gpu.predictors.work_left`). Of the trials of a search that states
     neither an end nor a target, those come first whose loss falls fastest, as under Hermes (`beamer.gpu.predictors.loss_fall`).
     Where trials come to rungs without waiting for each other [Li et al. 2020], each of the n that came to one is taken to be
-    the best of them with the same probability, so that those come first that few have come as far as, which is ours.
-    A change of GPUs counts for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least. Jobs leave
+    the best of them with the same probability, so that those come first that few have come as far as; and of the trials that
+    have reported, the one of rank r by its loss with a probability in proportion to 1/r. Both are ours.
+    What a job that waits has left includes its start, and what the job whose place it takes will need to go on. A change of
+    GPUs counts for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least. Jobs leave
     a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`). A job starts on its fewest
     GPUs until it has been measured, or has run for `horizon_s`, and then grows to what it asks for, or at most twice what it
     was measured on, as under Pollux [Qiao et al. 2021].
@@ -211,6 +214,7 @@ class _Prospects:
         for job in jobs:
             if job.stage.keeps is None:
                 fewest[job.stage.study] = min(job.stage.jobs, fewest.get(job.stage.study, job.stage.jobs))
+        share = _shares_by_rank(jobs)
         milestones: dict[tuple[str, str], int] = {}
         rows: list[tuple[int, float, float, int, bool, bool]] = []
         for job, target, unknown in zip(jobs, targets, nothing, strict=True):
@@ -226,7 +230,7 @@ class _Prospects:
             probability = forecast.probability
             # At a rung where none waits, each of n trials is the best with the same probability.
             if stage.keeps is None and not target:
-                probability *= fewest[stage.study] / stage.jobs
+                probability *= share.get(job.key, 1.0) * fewest[stage.study] / stage.jobs
             missing = policy.least_reports - max(len(judged_reports(job)), 1) if target else 0
             probability *= SILENT_WEIGHT if silent else 1.0
             steps_to_judge = max(missing, 0) * job.request.epoch
@@ -292,7 +296,7 @@ class _Table:
         gain[rows, columns] = speeds.at(rows, sizes[rows, columns]) / base[rows]
         done_gpu_s = np.array([job.done for job in jobs]) / base * least
         left_gpu_s = _left(policy, prospects, done_gpu_s, least, least / base, state)
-        expected_gpu_s = _expected(prospects, left_gpu_s)
+        expected_gpu_s = _expected(prospects, left_gpu_s) + least * _changes(jobs)
         weight = weights(prospects.milestones, prospects.members, prospects.probability, expected_gpu_s, held > 0, policy)
         weight = np.where(prospects.silent, SILENT_WEIGHT * weight, weight)
         # A restart has to pay within the time left, and before everything changes anyway.
@@ -338,6 +342,30 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
     known = [job.costs.restart_s for job in jobs if job.costs.restart_s > 0]
     typical_s = float(np.median(known)) if known else 0.0
     return np.array([job.costs.restart_s or typical_s for job in jobs])
+
+
+def _changes(jobs: Sequence[Job]) -> Floats:
+    """Return what a change takes that gives GPUs to a job that waits: its start, and another start of whom it displaces.
+
+    The latter is the median over the jobs that run. 0 for one that runs.
+    """
+    again_s = np.array([job.costs.change_s for job in jobs])
+    runs = np.array([job.grant is not None for job in jobs])
+    displaced_s = float(np.median(again_s[runs])) if runs.any() else 0.0
+    return np.where(runs, 0.0, again_s + displaced_s)
+
+
+def _shares_by_rank(jobs: Sequence[Job]) -> Mapping[str, float]:
+    """Return how likely each trial at rungs without a wait is to be the best of its search, relative to the mean of these."""
+    searches: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.stage.keeps is None and job.stage.name and job.reports:
+            searches.setdefault(job.stage.study, []).append(job)
+    found: dict[str, float] = {}
+    for several in searches.values():
+        share = 1.0 / rung_ranks(several)
+        found.update(zip((job.key for job in several), (share / share.mean()).tolist(), strict=True))
+    return found
 
 
 def _cap(job: Job, restart_s: float, typical_s: float, horizon_s: float, now: float) -> int:

@@ -50,7 +50,12 @@ class Hermes(GpuPolicy[Stateless]):
     hysteresis: float = 0.1
     """The share by which a waiting job must converge faster than a running one to take its place."""
     quantum_s: float = 0.0
-    """Seconds for which a job is not preempted after its start."""
+    """Seconds for which a job is not preempted after its start, at least."""
+    quantum_costs: float = 4.0
+    """The same, as a multiple of what suspending the job and resuming it takes.
+
+    With 4 at most a quarter of the GPUs' time goes to changes.
+    """
     patience_s: float = PATIENCE_S
     """Seconds on GPUs without a report after which a job goes last, which is ours. It may hang, and would be first for ever."""
     judged_s: float = 1.0
@@ -64,7 +69,7 @@ class Hermes(GpuPolicy[Stateless]):
     def __post_init__(self) -> None:
         check_at_least(self, 1, "window")
         check_at_least(self, 0, "hysteresis", endless=True)
-        check_at_least(self, 0, "judged_s", "standard_errors", "quantum_s")
+        check_at_least(self, 0, "judged_s", "standard_errors", "quantum_s", "quantum_costs")
         check_positive(self, "patience_s", endless=True)
         if self.norm not in NORMS:
             raise InputError("norm", self.norm, nearest(self.norm, NORMS))
@@ -90,15 +95,19 @@ class Hermes(GpuPolicy[Stateless]):
     def _wake_at(self, jobs: Sequence[Job], grants: Mapping[str, Grant], now: float) -> float | None:
         """Return when the next job that runs may be preempted, after its quantum or for its silence."""
         running = [job for job in jobs if job.key in grants]
-        ends = [job.since_s + self.quantum_s for job in running if job.grant] if self.quantum_s else []
+        ends = [self._quantum_ends_s(job) for job in running if job.grant]
         ends += [falls_silent_s(job, self.patience_s, now) for job in running]
         return min((at_s for at_s in ends if now < at_s < math.inf), default=None)
 
     def _rank(self, job: Job, now: float) -> tuple[bool, float, bool]:
         """Return what jobs are sorted by, highest first; equal ones stay in order of submission."""
         speed = -math.inf if is_silent(job, self.patience_s, now) else self._speed(job)
-        protected = job.grant is not None and now < job.since_s + self.quantum_s and speed > -math.inf
+        protected = job.grant is not None and now < self._quantum_ends_s(job) and speed > -math.inf
         return protected, speed, job.grant is not None
+
+    def _quantum_ends_s(self, job: Job) -> float:
+        """Return until when a job that runs is not preempted."""
+        return job.since_s + max(self.quantum_s, self.quantum_costs * job.costs.change_s)
 
     def _speed(self, job: Job) -> float:
         """Return by how much a job's loss falls per second, in the favour of one that runs."""

@@ -10,14 +10,14 @@ import math
 from beamer.gpu.model import Job
 from beamer.gpu.predictors.loss_trend import recent_trend
 
-SHARE = 0.01  # Any share of the first loss would order the trials of one search alike.
+SHARE = 0.1  # Without costs of changes, any share of the first loss would order the trials of one search alike.
 # A fall by that share takes at most so many iterations: a loss that hardly falls counts like one that does not.
 MAX_ITERATIONS = 1e6
 UNJUDGED = 1e-3  # A job that cannot be judged yet counts for this share of the iterations until then, ahead of all that fall.
 
 
 def iterations_until_fall(job: Job, window: int, judged_s: float, standard_errors: float) -> float:
-    """Return the iterations until a job's loss has fallen by another hundredth of its first.
+    """Return the iterations until a job's loss has fallen by another tenth of its first.
 
     window, judged_s: as of `beamer.gpu.predictors.loss_trend.recent_trend`. standard_errors: as of `LossTrend.bound`. A loss
     that rose is farther away the more it rose, one that has diverged infinitely far; a job without so many reports is near.

@@ -216,6 +216,41 @@ def test_of_trials_at_rungs_those_that_few_have_come_as_far_as_run_first() -> No
     assert "second" not in sizes(decide(*first, at("second", 12, 300), on=cluster(gpus=1))[1])
 
 
+def at_rung(name: str, *losses: float, **fields: Any) -> Job:
+    one = trial(name, *losses)
+    stage = replace(one.stage, name="rung1", jobs=4)
+    return replace(one, stage=stage, request=replace(one.request, iterations=100, known_end=True), **fields)
+
+
+def test_of_trials_at_one_rung_those_of_the_least_losses_run_first() -> None:
+    jobs = [at_rung(f"t{loss}", 9.0, float(loss)) for loss in (5, 3, 7, 1)]
+    for count in range(1, 4):
+        assert set(sizes(decide(*jobs, on=cluster(gpus=count))[1])) == {f"t{loss}" for loss in (1, 3, 5)[:count]}
+    apart = [replace(one, stage=replace(one.stage, name="")) for one in jobs]
+    assert set(sizes(decide(*apart, on=cluster(gpus=1))[1])) == {"t5"}  # no rung judges them: the first comes first
+
+
+@pytest.mark.parametrize(
+    ("runs", "waits", "kept"),
+    [
+        (Costs(), Costs(), False),
+        (Costs(0.0, 0.1), Costs(0.0, 0.1), False),  # seconds of memory kept
+        (Costs(0.0, 0.1, 60.0), Costs(0.0, 0.1, 60.0), False),
+        (Costs(5.0, 5.0), Costs(5.0, 5.0), True),
+        (Costs(), Costs(restart_s=60.0), True),  # its own start
+        (Costs(0.0, 60.0), Costs(), True),  # what the other will need
+        (Costs(restart_s=60.0), Costs(), True),
+    ],
+)
+def test_a_trial_is_paused_for_one_that_falls_faster_only_if_that_pays_for_the_change(
+    runs: Costs, waits: Costs, kept: bool
+) -> None:
+    here = Grant.of({"n0": 1})
+    slower = replace(trial("slower", *[9.0 - 0.1 * k for k in range(12)]), grant=here, last=here, costs=runs)
+    faster = replace(trial("faster", *[9.0 - 0.4 * k for k in range(12)]), last=here, costs=waits)
+    assert set(sizes(decide(slower, faster, on=cluster(gpus=1))[1])) == {"slower" if kept else "faster"}
+
+
 def test_a_job_of_its_own_is_not_judged_by_its_loss() -> None:
     flat = replace(trial("flat", *[9.0] * 6, study="a"), reports=(Report(1.0, 1.0, 9.0, 1.0),) * 6)
     falling = replace(trial("falling", 9.0, 6.0, 4.0, 3.0, 2.5, 2.2, study="b"))

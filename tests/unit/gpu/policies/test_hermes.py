@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from beamer.engines.simulated import Outcome, SimulatedJob, SimulatedProfile
-from beamer.gpu.model import Allocation, Cluster, Grant, Job, Node, Report, Request, Stage
+from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Report, Request, Stage
 from beamer.gpu.policies.hermes import NORMS, Hermes, convergence
 from beamer.sim.gpu import Arrival, Failure, simulate_gpus
 from tests.support.jobs import known_job
@@ -126,6 +126,23 @@ def test_a_job_that_has_diverged_loses_its_gpu_within_its_quantum() -> None:
     diverged = job(0, *falling(1.0)[:5], 7e14, 6e14, last=here, running=True)
     waits = job(1, *falling(0.1), last=here)
     assert set(decided(Cluster(TWO.nodes[:1]), diverged, waits, policy=Hermes(quantum_s=1e6))) == {"t1"}
+
+
+@pytest.mark.parametrize("costs", [Costs(5.0, 20.0, 1e6), Costs(5.0, 0.0, 20.0)])
+def test_a_job_keeps_its_gpu_for_a_multiple_of_what_a_change_takes(costs: Costs) -> None:
+    here, one = Grant.of({"n0": 1}), Cluster(TWO.nodes[:1])
+    waits = job(1, *falling(1.0), last=here)
+
+    def decided_at(since_s: float, policy: Hermes) -> tuple[set[str], float | None]:
+        runs = replace(job(0, *falling(0.1), last=here, running=True), since_s=since_s, costs=costs)
+        _, grants, wake_at = policy.allocate(policy.initial(), one, (runs, waits), 100.0, Random(0))
+        return set(grants), wake_at
+
+    assert decided_at(1.0, Hermes()) == ({"t0"}, 101.0)  # four times 25 s
+    assert decided_at(0.0, Hermes())[0] == {"t1"}
+    assert decided_at(1.0, Hermes(quantum_costs=3.0))[0] == {"t1"}
+    assert decided_at(1.0, Hermes(quantum_costs=0.0, quantum_s=99.0))[0] == {"t1"}
+    assert decided_at(1.0, Hermes(quantum_costs=0.0, quantum_s=100.0))[0] == {"t0"}
 
 
 def noisy(by: float, seed: int, deviation: float = 0.3) -> list[float]:

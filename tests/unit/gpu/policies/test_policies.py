@@ -15,7 +15,13 @@ BAD: dict[str, dict[str, tuple[Any, ...]]] = {
     "round-robin": {"quantum_s": (0.0, nan, inf, 1e-12, 1e18)},
     "srtf": {"hysteresis": (-0.1, nan)},
     "tiresias": {"limits_gpu_s": ((10.0, 5.0), (5.0, 5.0), (0.0,), (nan,), (inf,)), "promote": (-1.0, nan)},
-    "hermes": {"window": (0,), "norm": ("last",), "hysteresis": (-0.1, nan), "quantum_s": (-1.0, nan, inf)},
+    "hermes": {
+        "window": (0,),
+        "norm": ("last",),
+        "hysteresis": (-0.1, nan),
+        "quantum_s": (-1.0, nan, inf),
+        "quantum_costs": (-1.0, nan, inf),
+    },
     "elastic": {"margin": (-1.0, nan, inf)},
     "termination": {"margin": (-1.0, nan, inf)},
     "ones": {

@@ -17,7 +17,7 @@ def until(*losses: float, window: int = 3, every: int = 10, grant: Grant | None 
     return iterations_until_fall(job, window, 1.0, errors)
 
 
-def test_a_hundredth_of_the_first_loss_at_the_rate_of_the_last_reports() -> None:
+def test_a_tenth_of_the_first_loss_at_the_rate_of_the_last_reports() -> None:
     assert until(10.0, 9.0, 8.0, 6.5, 5.0) == pytest.approx(SHARE * 10.0 / (4.0 / 30))
 
 
