@@ -81,8 +81,9 @@ class Convergence(GpuPolicy[ConvergenceState]):
     Where trials come to rungs without waiting for each other [Li et al. 2020], each of the n that came to one is taken to be
     the best of them with the same probability, so that those come first that few have come as far as; and of the trials that
     have reported, the one of rank r by its loss with a probability in proportion to 1/r. Both are ours.
-    What a job that waits has left includes its start, and what the job whose place it takes will need to go on. A change of
-    GPUs counts for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least. Jobs leave
+    What a job that waits has left includes what resuming it takes, and what the job will need whose place it takes, so that
+    trials change only where that gains more than it costs; a first start is due anyhow. A change of the number of GPUs counts
+    for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least. Jobs leave
     a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`). A job starts on its fewest
     GPUs until it has been measured, or has run for `horizon_s`, and then grows to what it asks for, or at most twice what it
     was measured on, as under Pollux [Qiao et al. 2021].
@@ -345,9 +346,9 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
 
 
 def _changes(jobs: Sequence[Job]) -> Floats:
-    """Return what a change takes that gives GPUs to a job that waits: its start, and another start of whom it displaces.
+    """Return what it takes to resume a job that waits, and later whom it displaces, which is the median over the running jobs.
 
-    The latter is the median over the jobs that run. 0 for one that runs.
+    0 for a job that runs. The first start of one that never ran is not counted, as it is due in any order.
     """
     again_s = np.array([job.costs.change_s for job in jobs])
     runs = np.array([job.grant is not None for job in jobs])
