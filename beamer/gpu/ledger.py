@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
@@ -342,6 +343,7 @@ class GpuLedger(Ledger):
             later[0].trials or None if later else None,
             tuple(loss for loss in losses if loss is not None),
             stage.sealed_s is not None,
+            record.barriers,
         )
 
     def _loss_at(self, key: str, step: int) -> float | None:
@@ -383,6 +385,9 @@ class GpuLedger(Ledger):
         if not self._asks(trial):
             return False
         job = self._jobs[trial.key]
+        for name, seconds in vars(event.costs).items() if event.costs else ():
+            if seconds is not None and not 0 <= seconds < inf:
+                raise InputError(f"costs.{name}", seconds, "a finite number of seconds, of at least 0")
         if event.report is None:
             return bool(event.speeds) or event.costs not in (None, job.costs)
         for name in ("iteration", "service_s"):

@@ -55,7 +55,8 @@ class Cluster:
 class Costs:
     """What changing a job's GPUs takes, seconds in which it computes nothing.
 
-    suspend_s, resume_s: memory kept. restart_s: from a checkpoint, on other GPUs or another number of them.
+    suspend_s, resume_s: memory kept. restart_s: from a checkpoint, on other GPUs or another number of them. 0: nothing, or not
+    measured.
     batch_s: another batch size on the same GPUs; None: a restart.
     """
 
@@ -66,7 +67,7 @@ class Costs:
 
     @property
     def change_s(self) -> float:
-        """What it takes to suspend a job and to resume it; to restart it where its memory is not kept."""
+        """What it takes to suspend a job and to resume it, or to restart it where no resumption was measured."""
         return self.suspend_s + (self.resume_s or self.restart_s)
 
     @property
@@ -276,6 +277,8 @@ class Stage:
     """Losses, there, of the jobs that have come to its end."""
     sealed: bool = False
     """Whether no more jobs join."""
+    has_barrier: bool = True
+    """Whether its jobs wait for each other at its end."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ STATES: Mapping[str, RunState] = {
 """The state of a trial's job by Tune's status of the trial, as far as the engine has not just asked for another."""
 
 HOLD_S = 1.0  # A process on shared nodes waits so long: a controller decides meanwhile, and a start takes longer.
-CHANGE_TOLD = 0.2  # The cost of a start is told anew once it has changed by this share.
+MIN_COST_CHANGE = 0.2  # The cost of a start is reported anew once it has changed by this share, as each change is journaled.
 STARTS = 20  # The cost of a start is the median of so many measured ones, of all trials.
 
 
@@ -116,7 +116,7 @@ class _Run:
     job: its key, "" unless it was started and not stopped. wanted: where it is to run. process: where its process was launched,
     None without one. last: where it ran last. at_result: whether Tune waits for the decision after a result; can_leave: whether
     the trial can be paused with it. held: whether it was, so that the process waits, since held_s. results: since the launch.
-    shapes: whose speed has been reported. told_start_s: what its last reported costs say of a start.
+    shapes: whose speed has been reported. reported_start_s: what its last reported costs say of a start.
     """
 
     job: str = ""
@@ -136,7 +136,7 @@ class _Run:
     reports: list[Report] = field(default_factory=list)
     speeds: list[Speed] = field(default_factory=list)
     costs: Costs | None = None
-    told_start_s: float = 0.0
+    reported_start_s: float = 0.0
 
 
 class RayTuneEngine(Engine):
@@ -205,7 +205,7 @@ class RayTuneEngine(Engine):
         run = self._runs.get(_trial(job))
         if run and run.job:
             run.job, run.finished, run.wanted = "", False, None
-            run.reports, run.speeds, run.costs, run.told_start_s = [], [], None, 0.0
+            run.reports, run.speeds, run.costs, run.reported_start_s = [], [], None, 0.0
 
     def report(self) -> Mapping[str, Observed]:
         """Return every job that was started and not stopped."""
@@ -256,7 +256,7 @@ class RayTuneEngine(Engine):
         run.iteration = result.iteration
         if run.process and run.results == 0:
             self._starts = [*self._starts, max(now - run.launched_s - result.step_s, 0.0)][-STARTS:]
-        self._tell_costs(run)
+            self._report_costs()
         if run.job and not run.finished:
             run.reports.append(Report(now, result.iteration, result.loss, result.total_s, result.accuracy))
             if run.process and steps > 0:
@@ -372,12 +372,13 @@ class RayTuneEngine(Engine):
             run.shapes.add(shape)
             run.speeds.append(Speed(shape[0], shape[1], 0, batch, iteration_s * batch / run.request.batch_size))
 
-    def _tell_costs(self, run: _Run) -> None:
-        """Say what a start takes, where that has changed: the first ones start processes, which later ones take over."""
-        start_s = median(self._starts) if self._starts else 0.0
-        if abs(start_s - run.told_start_s) > CHANGE_TOLD * run.told_start_s:
-            run.told_start_s = start_s
-            run.costs = Costs(resume_s=start_s, restart_s=start_s)
+    def _report_costs(self) -> None:
+        """Report what a start takes, of all trials: the first starts are of new processes, which later trials take over."""
+        start_s = median(self._starts)
+        for run in self._runs.values():
+            if run.job and abs(start_s - run.reported_start_s) > MIN_COST_CHANGE * run.reported_start_s:
+                run.reported_start_s = start_s
+                run.costs = Costs(resume_s=start_s, restart_s=start_s)
 
     def _known(self, job: str, call: str) -> _Run:
         run = self._runs.get(_trial(job))

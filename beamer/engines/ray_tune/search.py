@@ -47,6 +47,7 @@ class TuneSearch:
         self.rungs = rungs.rungs if isinstance(rungs, AsynchronousHalving) else tuple(rungs)
         self.engine = RayTuneEngine(trials, self._launched, is_shared=run != OWN_RUN)
         self._run = run
+        self._has_barriers = not isinstance(rungs, AsynchronousHalving)
         self._stop_at_target = stop_at_target
         self._requests: dict[str, Request] = {}
         self._reached = self._sealed = self.has_loss = False
@@ -98,7 +99,7 @@ class TuneSearch:
         if self.rungs:
             request = replace(request, iterations=self.rungs[-1].step)
         check_request(request, f"request of {trial}")
-        self.driver.take(StudyRegistered(now, self.study, self._run, rungs=self.rungs))
+        self.driver.take(StudyRegistered(now, self.study, self._run, rungs=self.rungs, barriers=self._has_barriers))
         self.driver.submit(self.study, trial, request, now)
 
     def seal(self, now: float) -> None:

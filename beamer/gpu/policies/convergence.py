@@ -79,14 +79,15 @@ class Convergence(GpuPolicy[ConvergenceState]):
     that ended before, or what the job has had (`beamer.gpu.predictors.work_left`). Of the trials of a search that states
     neither an end nor a target, those come first whose loss falls fastest, as under Hermes (`beamer.gpu.predictors.loss_fall`).
     Where trials come to rungs without waiting for each other [Li et al. 2020], each of the n that came to one is taken to be
-    the best of them with the same probability, so that those come first that few have come as far as; and of the trials that
-    have reported, the one of rank r by its loss with a probability in proportion to 1/r. Both are ours.
-    What a job that waits has left includes what resuming it takes, and what the job will need whose place it takes, so that
-    trials change only where that gains more than it costs; a first start is due anyhow. A change of the number of GPUs counts
-    for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least. Jobs leave
-    a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`). A job starts on its fewest
-    GPUs until it has been measured, or has run for `horizon_s`, and then grows to what it asks for, or at most twice what it
-    was measured on, as under Pollux [Qiao et al. 2021].
+    the best of them with the same probability, so that those come first that few have come as far as. Among those that have
+    reported, one of rank r by its loss is taken to be r times less likely than the first. Both are ours.
+
+    A milestone of which jobs wait is farther by what resuming one takes, and what the job will need whose place it takes. A
+    change of the number of GPUs counts for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least.
+
+    Jobs leave a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`). A job starts on
+    its fewest GPUs until it has been measured, or has run for `horizon_s`, and then grows to what it asks for, or at most twice
+    what it was measured on, as under Pollux [Qiao et al. 2021].
     """
 
     least_reports: int = 2
@@ -215,7 +216,7 @@ class _Prospects:
         for job in jobs:
             if job.stage.keeps is None:
                 fewest[job.stage.study] = min(job.stage.jobs, fewest.get(job.stage.study, job.stage.jobs))
-        share = _shares_by_rank(jobs)
+        likelihood = _likelihoods(jobs)
         milestones: dict[tuple[str, str], int] = {}
         rows: list[tuple[int, float, float, int, bool, bool]] = []
         for job, target, unknown in zip(jobs, targets, nothing, strict=True):
@@ -231,7 +232,7 @@ class _Prospects:
             probability = forecast.probability
             # At a rung where none waits, each of n trials is the best with the same probability.
             if stage.keeps is None and not target:
-                probability *= share.get(job.key, 1.0) * fewest[stage.study] / stage.jobs
+                probability *= likelihood.get(job.key, 1.0) * fewest[stage.study] / stage.jobs
             missing = policy.least_reports - max(len(judged_reports(job)), 1) if target else 0
             probability *= SILENT_WEIGHT if silent else 1.0
             steps_to_judge = max(missing, 0) * job.request.epoch
@@ -297,8 +298,11 @@ class _Table:
         gain[rows, columns] = speeds.at(rows, sizes[rows, columns]) / base[rows]
         done_gpu_s = np.array([job.done for job in jobs]) / base * least
         left_gpu_s = _left(policy, prospects, done_gpu_s, least, least / base, state)
-        expected_gpu_s = _expected(prospects, left_gpu_s) + least * _changes(jobs)
-        weight = weights(prospects.milestones, prospects.members, prospects.probability, expected_gpu_s, held > 0, policy)
+        expected_gpu_s = _expected(prospects, left_gpu_s)
+        change_gpu_s = least * _change_costs_s(jobs)
+        weight = weights(
+            prospects.milestones, prospects.members, prospects.probability, expected_gpu_s, change_gpu_s, held > 0, policy
+        )
         weight = np.where(prospects.silent, SILENT_WEIGHT * weight, weight)
         # A restart has to pay within the time left, and before everything changes anyway.
         now_s = left_gpu_s / least / np.maximum(speeds.at(whole, np.maximum(held, least)) / base, MIN_SPEED)
@@ -345,7 +349,7 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
     return np.array([job.costs.restart_s or typical_s for job in jobs])
 
 
-def _changes(jobs: Sequence[Job]) -> Floats:
+def _change_costs_s(jobs: Sequence[Job]) -> Floats:
     """Return what it takes to resume a job that waits, and later whom it displaces, which is the median over the running jobs.
 
     0 for a job that runs. The first start of one that never ran is not counted, as it is due in any order.
@@ -356,16 +360,21 @@ def _changes(jobs: Sequence[Job]) -> Floats:
     return np.where(runs, 0.0, again_s + displaced_s)
 
 
-def _shares_by_rank(jobs: Sequence[Job]) -> Mapping[str, float]:
-    """Return how likely each trial at rungs without a wait is to be the best of its search, relative to the mean of these."""
+def _likelihoods(jobs: Sequence[Job]) -> Mapping[str, float]:
+    """Return how likely each trial at rungs without barriers is to be the best of its search, the likeliest being 1.
+
+    One that has not reported is as likely as the mean of the others.
+    """
     searches: dict[str, list[Job]] = {}
     for job in jobs:
-        if job.stage.keeps is None and job.stage.name and job.reports:
+        if not job.stage.has_barrier:
             searches.setdefault(job.stage.study, []).append(job)
     found: dict[str, float] = {}
     for several in searches.values():
-        share = 1.0 / rung_ranks(several)
-        found.update(zip((job.key for job in several), (share / share.mean()).tolist(), strict=True))
+        ranked = [job for job in several if job.reports]
+        likelihood = 1.0 / rung_ranks(ranked)
+        found.update(dict.fromkeys((job.key for job in several), float(likelihood.mean()) if ranked else 1.0))
+        found.update(zip((job.key for job in ranked), likelihood.tolist(), strict=True))
     return found
 
 
@@ -397,6 +406,7 @@ def weights(
     members: Ints,
     probability: Floats,
     work_gpu_s: Floats,
+    change_gpu_s: Floats,
     running: Bools,
     policy: Convergence,
 ) -> Floats:
@@ -409,10 +419,10 @@ def weights(
     slowest job, weights are in proportion to what is left.
 
     milestones: of each job. members: how many jobs it waits for, these and others like them. probability: of each job's
-    milestone. work_gpu_s: GPU-seconds until then.
+    milestone. work_gpu_s: GPU-seconds until then. change_gpu_s: what it takes besides that GPUs go to the job.
     """
     _, first, group = np.unique(milestones, return_index=True, return_inverse=True)
-    nearness = _mean(group, probability) / (_mean(group, work_gpu_s) * members[first])
+    nearness = _mean(group, probability) / (_mean(group, work_gpu_s + change_gpu_s) * members[first])
     nearness *= 1.0 + policy.hysteresis * (np.bincount(group, running) > 0)
     rank = expected_ranks(np.log(nearness), policy.sharpness)
     q = 1.0 / (1.0 - policy.speedup)

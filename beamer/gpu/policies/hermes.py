@@ -55,7 +55,7 @@ class Hermes(GpuPolicy[Stateless]):
     quantum_costs: float = 4.0
     """The same, as a multiple of what suspending the job and resuming it takes.
 
-    With 4 at most a quarter of the GPUs' time goes to changes.
+    With 4 preemption takes at most a quarter of a GPU's time.
     """
     patience_s: float = PATIENCE_S
     """Seconds on GPUs without a report after which a job goes last, which is ours. It may hang, and would be first for ever."""

@@ -10,7 +10,9 @@ import math
 from beamer.gpu.model import Job
 from beamer.gpu.predictors.loss_trend import recent_trend
 
-SHARE = 0.1  # Without costs of changes, any share of the first loss would order the trials of one search alike.
+SHARE = 0.1
+"""Of the first loss. Any share orders the trials of a search alike where changes cost nothing. Otherwise GPUs change only to a
+trial that gains time on its way to this share; a tenth is our choice."""
 # A fall by that share takes at most so many iterations: a loss that hardly falls counts like one that does not.
 MAX_ITERATIONS = 1e6
 UNJUDGED = 1e-3  # A job that cannot be judged yet counts for this share of the iterations until then, ahead of all that fall.

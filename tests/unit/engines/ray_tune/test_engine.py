@@ -28,7 +28,7 @@ def test_a_job_is_not_resumed_on_a_node_that_is_gone() -> None:
     assert engine.report()["s/a"].state is RunState.RUNNING
 
 
-def test_what_a_start_takes_is_told_of_all_trials_once_it_has_changed() -> None:
+def test_what_a_start_takes_is_reported_of_all_trials_once_it_has_changed() -> None:
     tune = FakeTune(NODES)
     engine = RayTuneEngine(tune, lambda job: Request(8))
     for name, node in (("a", "n0"), ("b", "n1")):
@@ -37,17 +37,25 @@ def test_what_a_start_takes_is_told_of_all_trials_once_it_has_changed() -> None:
         engine.start(f"s/{name}", Placement(((node, 0),)))
     engine.apply(0.0)
 
-    def told(trial: str, now: float, iteration: int = 1) -> float | None:
+    def reported(trial: str, now: float, iteration: int = 1) -> dict[str, float]:
         engine.record(trial, Result(float(iteration), 1.0, 1.0, float(iteration)), now)
         assert engine.decide(trial) is TuneDecision.CONTINUE
-        costs = engine.report()[f"s/{trial}"].costs
-        return costs.restart_s if costs else None
+        costs = {key[2:]: observed.costs for key, observed in engine.report().items()}
+        assert all(one.restart_s == one.resume_s for one in costs.values() if one)
+        return {name: one.restart_s for name, one in costs.items() if one}
 
-    assert told("a", 11.0) == 10.0
-    assert told("a", 12.0, 2) is None
-    assert told("b", 2.0) == 5.5  # the median of 10 and 1
-    assert told("b", 3.0, 2) is None
-    assert told("a", 13.0, 3) == 5.5
+    assert reported("a", 11.0) == {"a": 10.0, "b": 10.0}
+    assert reported("a", 12.0, 2) == {}
+    assert reported("b", 2.0) == {"a": 5.5, "b": 5.5}  # the median of 10 and 1
+    tune.trials["c"] = FakeTrial(lambda iteration: 1.0 / iteration)
+    engine.add("c")
+    engine.start("s/c", Placement((("n0", 0),)))
+    engine.apply(20.0)
+    assert reported("c", 27.0) == {"c": 6.0}  # the median of 1, 6 and 10: for the others it has changed by less than a fifth
     engine.stop("s/a")
     engine.start("s/a", Placement((("n0", 0),)))
-    assert told("a", 14.0, 4) == 5.5  # What was told of a job that was stopped is told again.
+    tune.trials["d"] = FakeTrial(lambda iteration: 1.0 / iteration)
+    engine.add("d")
+    engine.start("s/d", Placement((("n1", 0),)))
+    engine.apply(30.0)
+    assert reported("d", 38.0) == {"a": 6.5, "d": 6.5}  # What was reported of a job that was stopped is reported again.

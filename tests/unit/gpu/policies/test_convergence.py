@@ -10,7 +10,14 @@ from pydantic import TypeAdapter
 
 from beamer.errors import InputError
 from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
-from beamer.gpu.policies.convergence import MAX_ENDED_JOBS, Convergence, ConvergenceState, expected_ranks
+from beamer.gpu.policies.convergence import (
+    MAX_ENDED_JOBS,
+    Convergence,
+    ConvergenceState,
+    _change_costs_s,
+    _likelihoods,
+    expected_ranks,
+)  # fmt: skip
 from beamer.gpu.predictors.work_left import MIN_ENDED, WorkLeft
 from tests.support.jobs import known_job
 
@@ -218,7 +225,7 @@ def test_of_trials_at_rungs_those_that_few_have_come_as_far_as_run_first() -> No
 
 def at_rung(name: str, *losses: float, **fields: Any) -> Job:
     one = trial(name, *losses)
-    stage = replace(one.stage, name="rung1", jobs=4)
+    stage = replace(one.stage, name="rung1", jobs=4, has_barrier=False)
     return replace(one, stage=stage, request=replace(one.request, iterations=100, known_end=True), **fields)
 
 
@@ -226,8 +233,40 @@ def test_of_trials_at_one_rung_those_of_the_least_losses_run_first() -> None:
     jobs = [at_rung(f"t{loss}", 9.0, float(loss)) for loss in (5, 3, 7, 1)]
     for count in range(1, 4):
         assert set(sizes(decide(*jobs, on=cluster(gpus=count))[1])) == {f"t{loss}" for loss in (1, 3, 5)[:count]}
-    apart = [replace(one, stage=replace(one.stage, name="")) for one in jobs]
-    assert set(sizes(decide(*apart, on=cluster(gpus=1))[1])) == {"t5"}  # no rung judges them: the first comes first
+    waiting = [replace(one, stage=replace(one.stage, has_barrier=True)) for one in jobs]
+    assert set(sizes(decide(*waiting, on=cluster(gpus=1))[1])) == {"t5"}  # All of them are waited for: the first comes first.
+
+
+def test_ranks_at_rungs_are_those_within_a_search_and_its_best_trial_counts_as_much_as_without() -> None:
+    """Of ranks r, each trial's share is 1/r; the best trial of many is not more likely than a job that is sure."""
+    many = [at_rung(f"t{rank}", float(rank)) for rank in range(1, 101)]
+    many = [replace(one, stage=replace(one.stage, jobs=100)) for one in many]
+    other = [replace(one, key=f"o/{one.key[2:]}", stage=replace(one.stage, study="other")) for one in many[1:3]]
+    shares = _likelihoods([*many, *other, replace(many[0], key="s/new", reports=())])
+    assert [shares[one.key] for one in many] == pytest.approx([1.0 / rank for rank in range(1, 101)])
+    assert [shares[one.key] for one in other] == [1.0, 0.5]
+    assert shares["s/new"] == pytest.approx(sum(1.0 / rank for rank in range(1, 101)) / 100)
+    sure = job("sure", 0.0, max_gpus=1, iterations=90, known_end=True)
+    assert set(sizes(decide(*many, sure, on=cluster(gpus=1))[1])) == {"sure"}
+
+
+def test_trials_of_a_stage_do_not_take_turns_whatever_changes_cost() -> None:
+    here = Grant.of({"n0": 1})
+    for seconds in (0.0, 20.0, 1e4):
+        stage = Stage("search", "rung0", 2, 1)
+        asked: dict[str, Any] = {"iterations": 130, "known_end": True, "max_gpus": 1}
+        both = [replace(job(name, 100.0, **asked), stage=stage, last=here, costs=Costs(0.0, seconds, seconds)) for name in "ab"]
+        for runs in range(2):
+            jobs = [replace(one, grant=here) if row == runs else one for row, one in enumerate(both)]
+            assert set(sizes(decide(*jobs, on=cluster(gpus=1))[1])) == {"ab"[runs]}
+
+
+def test_a_change_costs_the_seconds_of_all_gpus_and_what_it_displaces_is_the_median_of_those_that_run() -> None:
+    here = Grant.of({"n0": 2})
+    running = [replace(job(f"r{cost}", 1.0), grant=here, costs=Costs(1.0, cost)) for cost in (1.0, 2.0, 30.0)]
+    waiting = [replace(job("w", 1.0), costs=Costs(0.5, 4.0, 9.0)), replace(job("new", 1.0), costs=Costs())]
+    assert _change_costs_s([*running, *waiting]).tolist() == [0.0, 0.0, 0.0, 7.5, 3.0]
+    assert _change_costs_s(waiting).tolist() == [4.5, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,7 @@ def test_a_job_keeps_its_gpu_for_a_multiple_of_what_a_change_takes(costs: Costs)
     assert decided_at(0.0, Hermes())[0] == {"t1"}
     assert decided_at(1.0, Hermes(quantum_costs=3.0))[0] == {"t1"}
     assert decided_at(1.0, Hermes(quantum_costs=0.0, quantum_s=99.0))[0] == {"t1"}
+    assert decided_at(1.0, Hermes(quantum_costs=3.0, quantum_s=90.0))[0] == {"t1"}
     assert decided_at(1.0, Hermes(quantum_costs=0.0, quantum_s=100.0))[0] == {"t0"}
 
 

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from beamer.gpu.model import Job, Report, Request, Stage
 from beamer.gpu.predictors.rung_ranks import rung_ranks
 from tests.support.jobs import known_job
@@ -12,7 +10,7 @@ from tests.support.jobs import known_job
 
 def trial(*losses: float, every: float = 1.0) -> Job:
     reports = [Report(every * k, every * k, loss, every * k) for k, loss in enumerate(losses, 1)]
-    return known_job("s/t", Request(1000), 0.0, Stage("s", "rung", 9), reports)
+    return known_job("s/t", Request(1000), 0.0, Stage("s", "rung", 9, has_barrier=False), reports)
 
 
 def ranks(*jobs: Job) -> Sequence[float]:
@@ -37,9 +35,9 @@ def test_equal_losses_share_the_better_rank_and_what_is_not_finite_is_last() -> 
     assert ranks(trial(math.nan), trial(-math.inf), trial(1e300)) == [2.0, 2.0, 1.0]
 
 
-def test_without_reports_there_is_no_rank() -> None:
-    assert math.isnan(ranks(trial())[0])
-    assert np.array_equal(rung_ranks([trial(), trial(2.0), trial(1.0)]), [math.nan, 2.0, 1.0], equal_nan=True)
+def test_one_that_has_diverged_since_is_last() -> None:
+    for beyond in (math.nan, 1e9):
+        assert ranks(trial(*[0.9] * 256, *[beyond] * 200), trial(*[1.0] * 500)) == [2.0, 1.0]
     assert ranks() == []
 
 
