@@ -112,12 +112,14 @@ class StudyResults:
 
     def _kept(self, before: Mapping[str, Any]) -> dict[str, Any]:
         """Return the claims of a file that had the same seeds, section of the config and chosen parameters as now."""
-        now, then = json.loads(json.dumps(self.config.model_dump(mode="json"))), before["config"]
-        sections, known, tuned = now.pop("claims"), then.pop("claims"), Tuned.model_validate(before["tuned"])
+        now, then = json.loads(json.dumps(self.config.model_dump(mode="json"))), before.get("config", {"claims": {}})
+        if {**now, "claims": {}} != {**then, "claims": {}}:
+            return {}
+        tuned = Tuned.model_validate(before["tuned"])
         return {
             name: one
             for name, one in before["claims"].items()
-            if then == now and known.get(name) == sections.get(name) and tuned.chosen(name) == self.tuned.chosen(name)
+            if now["claims"].get(name) == then["claims"].get(name) and tuned.chosen(name) == self.tuned.chosen(name)
         }
 
 

@@ -33,7 +33,7 @@ from eval.gpu.claim import (
 from eval.gpu.loss_noise import RECORDED, recorded_noise
 from eval.gpu.measured_run import MeasuredGpuRun, reached_s
 from eval.gpu.report import by_cell, by_metric, lines
-from eval.gpu.searches import SYNTHETIC, BatchReports, SearchSpace, Shape, draw, measured_shapes
+from eval.gpu.searches import SYNTHETIC, BatchReports, Configuration, SearchSpace, Shape, draw, measured_shapes
 
 CLOSED_FORM = "closed form"
 NOISY = "noisy losses"
@@ -161,13 +161,8 @@ class HermesClaim(Claim):
         """Search until all good configurations have reached the target."""
         if cell == CLOSED_FORM:
             return self._run_closed_form(contender, seed)
-        good = self.sensitivity.good if cell == SENSITIVITY else int(cell.split()[0])
-        shapes = self._shapes(inputs)
-        only = cell.partition(OTHERS)[2] or None
-        space = self.space.model_copy(update={"noise": self.noisy}) if cell.endswith(NOISY) else self.space
-        measured = cell.partition(MEASURED)[2]
-        reports = BatchReports(recorded_noise(measured), self.report_batches) if measured else None
-        search = draw(space, self.configurations, good, shapes, seed, only, reports)
+        search = self.search(cell, seed, inputs)
+        good = sum(one.good for one in search)
         target, epochs = self.space.target_loss, self.space.epochs
         request = Request(epochs, target_loss=target)
         costs = inputs.costs_of(contender, self.costs)
@@ -179,6 +174,15 @@ class HermesClaim(Claim):
         done = contender.simulate(nodes, arrivals, seed, StopAtTarget(target, good, epochs))
         kinds = {arrival.key: one.kind for arrival, one in zip(arrivals, search, strict=True)}
         return _figures(done, kinds, target)
+
+    def search(self, cell: str, seed: int, inputs: Inputs) -> tuple[Configuration, ...]:
+        """Return the configurations of a cell but the closed form."""
+        good = self.sensitivity.good if cell == SENSITIVITY else int(cell.split()[0])
+        only = cell.partition(OTHERS)[2] or None
+        space = self.space.model_copy(update={"noise": self.noisy}) if cell.endswith(NOISY) else self.space
+        measured = cell.partition(MEASURED)[2]
+        reports = BatchReports(recorded_noise(measured), self.report_batches) if measured else None
+        return draw(space, self.configurations, good, self._shapes(inputs), seed, only, reports)
 
     def _run_closed_form(self, contender: GpuContender, seed: int) -> Figures:
         form = self.closed_form

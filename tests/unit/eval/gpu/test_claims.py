@@ -109,12 +109,19 @@ def test_reports_of_a_search_deviate_as_was_measured(config: GpuStudyConfig) -> 
     claim = config.claim("hermes")
     assert isinstance(claim, HermesClaim)
     assert len(claim.measured) == 6
+    plain = claim.search("4 of 64", 1, Inputs())
     for name in claim.measured:
-        assert any(cell.endswith(name) for cell in claim.judged())
-        reports = BatchReports(recorded_noise(name), claim.report_batches)
-        search = draw(claim.space, 16, 2, SYNTHETIC, 1, "flat", reports)
-        flat = next(one.losses for one in search if one.kind == "flat")
-        assert np.std(np.diff(flat)) / np.mean(flat) == pytest.approx(2**0.5 * reports.noise.deviations[-1], rel=0.3)
+        (cell,) = (cell for cell in claim.judged() if cell.endswith(name))
+        search = claim.search(cell, 1, Inputs())
+        deviation = recorded_noise(name).deviations[-1]
+        flat = [one.losses for one in search if one.kind == "flat"]
+        assert np.mean([np.std(np.diff(one)) / np.mean(one) for one in flat]) == pytest.approx(2**0.5 * deviation, rel=0.3)
+        assert {one.kind for one in search} == {one.kind for one in plain}
+        calm = claim.model_copy(update={"space": claim.space.model_copy(update={"unstable_noise": 0.0})})
+        other = calm.search(cell, 1, Inputs())
+        assert {one.kind for one, calm in zip(search, other, strict=True) if one.losses != calm.losses} >= {"unstable"}
+        again = claim.model_copy(update={"report_batches": 1}).search(cell, 1, Inputs())
+        assert [one.losses for one in again] != [one.losses for one in search]
 
 
 @pytest.mark.parametrize("policy", [{"policy": "hermes", "parameters": {"hysteresis": 0.0}}, *long({"policy": "round-robin"})])
