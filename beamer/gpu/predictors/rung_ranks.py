@@ -30,7 +30,7 @@ def rung_ranks(jobs: Sequence[Job]) -> Floats:
         is_last = levels[there] == level
         better[there[is_last]] += np.searchsorted(np.sort(losses), losses[is_last])
         better[there[~is_last]] += np.searchsorted(np.sort(losses[is_last]), losses[~is_last])
-    return 1.0 + better
+    return 1.0 + better.astype(np.float64)
 
 
 def _level(iterations: float) -> int:
