@@ -161,6 +161,16 @@ def test_repeats_change_nothing_and_differences_are_conflicts() -> None:
         made.check(TrialReported(2.0, KEY, Report(2.0, 1, 0.5, -1.0)))
 
 
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["suspend_s", "resume_s", "restart_s", "batch_s"])
+def test_costs_that_cannot_be_are_refused(name: str, seconds: float) -> None:
+    made = tracker()
+    for report in (None, Report(2.0, 1, 0.5, 1.0)):
+        with pytest.raises(InputError, match=rf"costs\.{name}: got {seconds}, expected a finite number of seconds"):
+            made.check(TrialReported(2.0, KEY, report, costs=Costs(**{name: seconds})))
+    assert made.check(TrialReported(2.0, KEY, costs=Costs(batch_s=None, restart_s=1.0)))
+
+
 def test_a_trial_that_has_ended_asks_and_reports_no_more() -> None:
     made = tracker(TrialRegistered(2.0, "s", "t2"), StageSealed(2.0, "s", "r0"), TrialEnded(3.0, KEY, TrialStatus.FAILED))
     assert made.stage("s", "r0").status is StageStatus.SEALED

@@ -149,6 +149,10 @@ def test_trials_run_on_or_end_at_the_rungs_of_asynchronous_halving(policy: str) 
 def test_no_trial_waits_for_others_in_asynchronous_halving() -> None:
     driver = Driver("fifo", AsynchronousHalving(8, 2)).run()
     assert {trial.launches for trial in driver.tune.trials.values()} == {1}
+    for rungs, has_barriers in ((RUNGS, True), (AsynchronousHalving(8, 2), False)):
+        driver = Driver("fifo", rungs, is_sealed=False)
+        jobs = driver.search.ledger.submitted(driver.search.tracker)
+        assert {job.stage.has_barrier for job in jobs} == {has_barriers}
 
 
 def test_what_a_search_has_heard_of_losses_is_known_by_its_journal_too() -> None:
