@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
@@ -312,6 +313,11 @@ BROKEN = {
         "import _thread, threading, time; _thread.start_new_thread(threading.Event().wait, ()); time.sleep(0.2)",
         r"module broken of preload starts threads \(unnamed\)",
     ),
+    "openmp": (
+        "import ctypes\nnothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)\n"
+        "ctypes.CDLL('libgomp.so.1').GOMP_parallel(nothing, None, 2, 0)",
+        "module broken of preload computes with OpenMP while it is imported, and a fork that does so hangs: leave it out",
+    ),
     "cuda": (
         "import sys, types\ntorch = sys.modules['torch.cuda'] = types.ModuleType('torch.cuda')\n"
         "torch.is_initialized = lambda: True",
@@ -322,6 +328,8 @@ BROKEN = {
 
 @pytest.mark.parametrize("how", [*BROKEN, "missing"])
 def test_modules_that_cannot_be_preloaded_fail_the_run_with_the_reason(site: Site, how: str) -> None:
+    if how == "openmp" and not find_library("gomp"):
+        pytest.skip("there is no libgomp")
     code, said = BROKEN.get(how, ("", "module broken of preload cannot be imported by .*No module named 'broken'"))
     if how != "missing":
         (site.root / "broken.py").write_text(code)
@@ -352,6 +360,7 @@ def test_environments_that_differ_have_servers_of_their_own_as_many_as_there_may
         engine.start(f"job{i}", ONE)
         site.until_step(engine, f"job{i}")
         assert printed(site, f"job{i}").startswith(f"{i}\n")
+        until(lambda: len(fork_servers(site)) <= servers.MAX_SERVERS, "those used least to leave")
         assert len(fork_servers(site)) == min(i + 1, servers.MAX_SERVERS)
     site.until_step(engine, "job0", 3)  # Its server is gone, and it runs on.
     add(site, "same", SAYS + COUNTS, env=(("MINE", "5"), ("BEAMER_TRIAL", "other"), ("RANK", "3")))
@@ -507,3 +516,13 @@ def test_a_search_preloads_what_its_file_says(preload: list[str], tmp_path: Path
     assert len((tmp_path / "imports").read_text().splitlines()) == (1 if preload else 3)
     assert not [pid for pid in of_directory(tmp_path) if b"server.py" in read(pid, "cmdline")]
     until(lambda: not of_directory(tmp_path))
+
+
+def test_more_environments_than_servers_may_begin_at_once(site: Site) -> None:
+    engine = site.engine()
+    for i in range(servers.MAX_SERVERS + 2):
+        add(site, f"job{i}", SAYS + COUNTS, env=(("MINE", str(i)),))
+        engine.start(f"job{i}", ONE)
+    for i in range(servers.MAX_SERVERS + 2):
+        site.until_step(engine, f"job{i}")
+    until(lambda: len(fork_servers(site)) == servers.MAX_SERVERS, "those used least to leave")

@@ -88,8 +88,7 @@ class LocalEngine(Engine):
         self._pool.shutdown()
         self._monitor.close()
         if not any(job.record.phase.is_transient or job.record.phase is Phase.LAUNCHED for job in self._jobs.values()):
-            for root in {node.root or str(self._root) for node in self._cluster.nodes if node.launcher.direct}:
-                servers.end(Path(root).resolve() / "warm")
+            servers.end(self._root / "warm")  # Below another root there may be servers of other engines, too.
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

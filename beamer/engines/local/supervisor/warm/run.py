@@ -86,17 +86,20 @@ class WarmRun:
             "program": command.program, "is_module": command.is_module, "arguments": command.arguments,
             "environment": dict(environment), "ranks": [dict(one) for one in ranks.values()],
         }  # fmt: skip
-        try:
-            self.connection.settimeout(SEND_S)
-            data = json.dumps(request).encode() + b"\n"
-            sent = socket.send_fds(self.connection, [data], [*locks, *(writing for _, writing in pipes)])
-            self.connection.sendall(data[sent:])
-        except OSError:
-            self.close()
-            raise
-        finally:
-            for _, writing in pipes:
-                os.close(writing)
+        self._request = json.dumps(request).encode() + b"\n"
+        self._locks = tuple(locks)
+        self._writing = [writing for _, writing in pipes]
+
+    def _send_request(self) -> None:
+        """Send the request to a server that has imported its modules: until then the descriptors would hold the locks."""
+        self.connection.settimeout(SEND_S)
+        sent = socket.send_fds(self.connection, [self._request], [*self._locks, *self._writing])
+        self.connection.sendall(self._request[sent:])
+        self._close_writing()
+
+    def _close_writing(self) -> None:
+        while self._writing:
+            os.close(self._writing.pop())
 
     def take(self, timeout_s: float = 0.0) -> bool:
         """Take in what has come, and return whether the ranks have been forked with it. Raises `WarmStartError`."""
@@ -129,6 +132,7 @@ class WarmRun:
                 while self.connection.recv(1 << 16):
                     pass
         self.connection.close()
+        self._close_writing()
         if self._errors is not None:
             self._errors.close()
         if not self.processes:
@@ -139,6 +143,9 @@ class WarmRun:
         """Take in a message, and return whether it is of ranks that were forked."""
         if "error" in message:
             raise WarmStartError(message["error"])
+        if "is_ready" in message:
+            self._send_request()
+            return False
         if "ranks" in message:
             found = processes.stat(message["parent"])
             self.parent = message["parent"], found.started if found else 0, own_namespace()

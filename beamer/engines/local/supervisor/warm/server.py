@@ -44,6 +44,8 @@ LINGER_S = 30.0
 """How long a server stays after the last run: searches start the next configuration within seconds."""
 CHECK_S = 1.0
 """Between two checks of whether the server is still wanted."""
+PROBE_S = 5
+"""How long two threads of OpenMP may take to begin and end."""
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/renderD")
 PLACEHOLDER = "BEAMER_WARM"
 """A long variable in the environment that a server is started with, at its place /proc shows what is written there later."""
@@ -84,10 +86,32 @@ def preload(modules: Sequence[str]) -> None:
             named = {thread.ident: thread.name for thread in threading.enumerate()}
             started = f"module {name} of preload starts threads ({', '.join(named.get(one, 'unnamed') for one in others)})"
             raise Unusable(f"{started}, which a fork lacks: leave it out of preload")
+        if openmp_hangs():
+            computes = f"module {name} of preload computes with OpenMP while it is imported"
+            raise Unusable(f"{computes}, and a fork that does so hangs: leave it out of preload")
         if has_gpu():
             raise Unusable(
                 f"module {name} of preload uses a GPU while it is imported, and a fork cannot: leave it out of preload"
             )
+
+
+def openmp_hangs() -> bool:
+    """Return whether GCC's OpenMP has started its pool of threads: a fork that uses it waits for them forever."""
+    with open("/proc/self/maps") as file:
+        paths = {words[5].strip() for line in file if len(words := line.split(maxsplit=5)) == 6 and "/libgomp" in words[5]}
+    if not paths or len(os.listdir("/proc/self/task")) == 1:
+        return False
+    pid = fork()
+    if not pid:
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(PROBE_S)
+            nothing = ctypes.cast(_LIBC.getpid, ctypes.c_void_p)
+            for path in paths:
+                ctypes.CDLL(path).GOMP_parallel(nothing, None, 2, 0)
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 
 
 def has_gpu() -> bool:
@@ -171,12 +195,13 @@ def show(part: Part, place: str, content: str) -> str:
 
 
 class ForkServer:
-    """Serves on a socket that listens already. directory: its own."""
+    """Serves on a socket that listens already. directory: its own. control: the inode number and time of the socket's file."""
 
-    def __init__(self, listening: socket.socket, directory: str) -> None:
+    def __init__(self, listening: socket.socket, directory: str, control: Sequence[int]) -> None:
         self._started_with = dict(os.environ)
         self._listening = listening
         self._directory = directory
+        self._control = tuple(control)
         self._wakeup: Wakeup | None = None
         self._parents: set[int] = set()
 
@@ -184,11 +209,8 @@ class ForkServer:
         """Tell all who wait why there will be no ranks."""
         self._leave()
         while (connection := self._accept()) is not None:
-            try:
-                receive(connection)
+            with suppress(OSError):
                 send(connection, {"error": reason})
-            except (OSError, ValueError):
-                continue
 
     def serve(self) -> UserProgram | None:
         """Serve as long as it is wanted; None then. In a rank it returns what is to be run."""
@@ -198,11 +220,10 @@ class ForkServer:
         while not leaves:
             waits = self._wakeup.wait(self._listening, CHECK_S)
             self._parents.difference_update(pid for pid, _ in ended_children())
-            if not self._is_reachable():
-                return None
             if self._parents or waits:
                 until = time.monotonic() + LINGER_S
-            if leaves := time.monotonic() > until:
+            leaves = not self._is_reachable()
+            if not leaves and (leaves := time.monotonic() > until):
                 self._leave()
             while (connection := self._accept()) is not None:  # Those who connected before it left are served.
                 pid = fork()
@@ -223,12 +244,18 @@ class ForkServer:
         return connection
 
     def _is_reachable(self) -> bool:
-        return os.path.exists(f"{self._directory}/control")
+        """Return whether the socket's file is there, and not that of another server."""
+        try:
+            found = os.stat(f"{self._directory}/control")
+        except OSError:
+            return False
+        return (found.st_ino, found.st_mtime_ns) == self._control
 
     def _leave(self) -> None:
         self._listening.setblocking(False)
-        with suppress(OSError):
-            os.unlink(f"{self._directory}/control")
+        if self._is_reachable():
+            with suppress(OSError):
+                os.unlink(f"{self._directory}/control")
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -254,6 +281,7 @@ def send(connection: socket.socket, message: dict[str, Any]) -> None:
 def serve_run(connection: socket.socket, started_with: dict[str, str]) -> UserProgram | None:
     """Be the parent of a run's ranks, until its supervisor closes the connection; None then. In a rank, return its program."""
     try:
+        send(connection, {"is_ready": True})  # Descriptors come then: those in the queue of a busy server would hold locks.
         request, descriptors = receive(connection)
     except (OSError, ValueError):
         return None
@@ -287,7 +315,8 @@ def serve_run(connection: socket.socket, started_with: dict[str, str]) -> UserPr
     except OSError as error:
         if os.getpid() != own:
             raise
-        send(connection, {"error": f"{request['command'][0]} cannot be started: {error}"})
+        with suppress(OSError):  # The supervisor may be gone.
+            send(connection, {"error": f"{request['command'][0]} cannot be started: {error}"})
     kill(ranks)
     return None
 
@@ -408,7 +437,7 @@ def main() -> UserProgram | None:
         sys.path.insert(0, options["path"])
     listening = socket.socket(fileno=options["socket"])
     listening.set_inheritable(False)
-    server = ForkServer(listening, options["directory"])
+    server = ForkServer(listening, options["directory"], options["control"])
     sys.argv[:] = [""]
     try:
         preload(options["modules"])

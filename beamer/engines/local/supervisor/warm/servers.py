@@ -137,21 +137,24 @@ def _servers(directory: Path) -> dict[int, Path]:
 
 
 def _make_room(directory: Path, node: str) -> None:
-    """End the servers of a node that were not used for longest, so that there may be one more."""
-    own = {path for path in _servers(directory).values() if path.name.rpartition("-")[0] == node and path.exists()}
+    """Have those servers of a node leave that were not used for longest: they serve only those who wait for them already."""
+    found = {path for path in _servers(directory).values() if path.name.rpartition("-")[0] == node}
+    own = [path for path in found if (path / "control").exists()]
     used = sorted(own, key=lambda path: path.stat().st_mtime)
     for one in used[: max(len(used) - MAX_SERVERS + 1, 0)]:
-        end(one)
+        (one / "control").unlink(missing_ok=True)
 
 
 def _start(spec: ServerSpec, directory: Path, listening: socket.socket) -> IO[bytes] | None:
     """Start a server that is nobody's child, on a socket that listens already; return as of `ServerConnection.errors`."""
+    control = os.stat(directory / "control")
     options = {
         "modules": spec.modules,
         "path": spec.first_path,
         "is_archive": spec.is_archive,
         "directory": str(directory),
         "socket": listening.fileno(),
+        "control": (control.st_ino, control.st_mtime_ns),  # A number alone may be used again once its file is removed.
     }
     program = ("-c", _START, str(_PROGRAM), json.dumps(options).ljust(_COMMAND_CHARACTERS))
     command = [spec.command.interpreter, *spec.command.options, *program]

@@ -110,6 +110,7 @@ def test_a_server_leaves_when_nobody_needs_it_any_more(
 def test_a_server_whose_directory_is_removed_leaves(spec: ServerSpec, tmp_path: Path) -> None:
     found = servers.connect(tmp_path, "node", spec)
     assert found.errors
+    assert b"is_ready" in found.socket.recv(100)
     found.socket.sendall(b"\n")  # no message
     assert closed(found.socket)
     (found.directory / "control").unlink()
