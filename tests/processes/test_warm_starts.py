@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import sys
 import time
@@ -370,6 +371,22 @@ def test_environments_that_differ_have_servers_of_their_own_as_many_as_there_may
     assert sorted(fork_servers(site)) == sorted(before)
 
 
+def test_a_run_has_the_limits_of_its_supervisor(site: Site) -> None:
+    engine, (soft, hard) = site.engine(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    says = "import resource, sys\nsys.stdout.write(f'limit {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}\\n')\n"
+    limits = {"a": soft, "b": soft - 1, "c": soft}
+    for job, limit in limits.items():
+        add(site, job, says + COUNTS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        try:
+            engine.start(job, ONE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        site.until_step(engine, job)
+    assert [printed(site, job).split("\n")[0] for job in limits] == [f"limit {limit}" for limit in limits.values()]
+    assert imports(site) == len(fork_servers(site)) == 2
+
+
 def test_a_server_that_was_killed_is_started_anew_and_what_it_forked_runs_on(site: Site) -> None:
     engine = site.engine()
     for job in ("a", "b"):
@@ -384,6 +401,25 @@ def test_a_server_that_was_killed_is_started_anew_and_what_it_forked_runs_on(sit
     site.until_step(engine, "a", done + 3)
     assert imports(site) == 2
     assert len(fork_servers(site)) == 1
+
+
+def test_a_module_that_was_edited_is_imported_anew(site: Site) -> None:
+    engine = site.engine()
+    (site.root / "helper.py").write_text("VALUE = 1\n")
+    says = "import helper, sys\nsys.stdout.write(f'value {helper.VALUE}\\n')\n"
+    for job in ("a", "b", "c", "d"):
+        add(site, job, says + COUNTS, preload=("imported", "helper"))
+    engine.start("a", ONE)
+    done = site.until_step(engine, "a")
+    (site.root / "helper.py").write_text("VALUE = 22\n")
+    for job in ("b", "c", "d"):  # All may find the server that has the old one.
+        engine.start(job, ONE)
+    for job in ("b", "c", "d"):
+        site.until_step(engine, job)
+    assert [printed(site, job).split("\n")[0] for job in ("a", "b", "c", "d")] == ["value 1", *["value 22"] * 3]
+    assert imports(site) == 2
+    site.until_step(engine, "a", done + 3)
+    until(lambda: len(fork_servers(site)) == 1, "the old server to leave")
 
 
 def test_an_engine_that_ends_leaves_the_server_of_jobs_that_run(site: Site) -> None:

@@ -275,6 +275,10 @@ class Supervisor:
                 self._follow([ranks.Rank(number, process) for number, process in self._warm.processes.items()])
                 self._group.adopt(self._warm.parent[0], [rank.process.pid for rank in self._ranks])
                 self._release()
+            elif self._warm.is_stale:
+                self._selector.unregister(self._warm.connection)
+                self._warm.connect()
+                self._selector.register(self._warm.connection, selectors.EVENT_READ, self._take_warm)
         except (WarmStartError, OSError) as error:
             self._kill()
             if self.run.state is RanksState.STOPPING:

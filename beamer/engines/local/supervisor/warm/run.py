@@ -20,6 +20,8 @@ from beamer.process_stat import own_namespace
 SEND_S = 5.0
 END_S = 5.0
 """How long the parent of ranks that have ended is waited for: to say how, and to end as well."""
+MAX_ATTEMPTS = 3
+"""Servers that are asked in turn, where each finds that files of its modules have changed."""
 LOG_CHARACTERS = 2000
 """Of a server's log, that are shown when it has died."""
 
@@ -56,7 +58,8 @@ class WarmRun:
 
     directory: the supervisor's, below that of its job. environment: that all ranks have. ranks: variables of each, by its
     number. processes: of ranks that have been forked. parent: of these, as `Status` names a process; None: there is none yet.
-    connection: can be read when there is news to `take`. Raises `OSError` where no server can be started.
+    connection: can be read when there is news to `take`. is_stale: its server has left, as files of modules have changed since
+    they were imported: `connect` finds another one. Raises `OSError` where no server can be started.
     """
 
     def __init__(
@@ -72,13 +75,13 @@ class WarmRun:
         self.parent: tuple[int, int, int] | None = None
         self.is_released = False
         self._modules = ", ".join(spec.preload)
-        self._received = b""
         self._numbers = tuple(ranks)
         command = parse_command(spec.command)
         cwd = spec.cwd or str(directory)
-        server = servers.ServerSpec(command, spec.preload, environment, cwd)
-        found = servers.connect(directory.parent.parent, directory.name, server)
-        self.connection, self._server, self._errors = found
+        self._directory = directory
+        self._spec = servers.ServerSpec(command, spec.preload, environment, cwd)
+        self._attempts = 0
+        self.connect()
         pipes = [os.pipe() for _ in range(2 * len(ranks))]
         self._outputs = [os.fdopen(reading, "rb", 0) for reading, _ in pipes]
         request = {
@@ -89,6 +92,21 @@ class WarmRun:
         self._request = json.dumps(request).encode() + b"\n"
         self._locks = tuple(locks)
         self._writing = [writing for _, writing in pipes]
+
+    def connect(self) -> None:
+        """Ask a server to fork, which is started where there is none. Raises `OSError` where it cannot be."""
+        found = servers.connect(self._directory.parent.parent, self._directory.name, self._spec)
+        if self._attempts:
+            self._disconnect()
+        self.connection, self._server, self._errors = found
+        self._received = b""
+        self._attempts += 1
+        self.is_stale = False
+
+    def _disconnect(self) -> None:
+        self.connection.close()
+        if self._errors is not None:
+            self._errors.close()
 
     def _send_request(self) -> None:
         """Send the request to a server that has imported its modules: until then the descriptors would hold the locks."""
@@ -131,10 +149,8 @@ class WarmRun:
                 self.connection.settimeout(END_S)
                 while self.connection.recv(1 << 16):
                     pass
-        self.connection.close()
+        self._disconnect()
         self._close_writing()
-        if self._errors is not None:
-            self._errors.close()
         if not self.processes:
             for one in self._outputs:
                 one.close()
@@ -143,6 +159,11 @@ class WarmRun:
         """Take in a message, and return whether it is of ranks that were forked."""
         if "error" in message:
             raise WarmStartError(message["error"])
+        if "is_stale" in message:
+            if self._attempts == MAX_ATTEMPTS:
+                raise WarmStartError(f"files of what {self._modules} of preload imports change all the time")
+            self.is_stale = True
+            return False
         if "is_ready" in message:
             self._send_request()
             return False

@@ -95,6 +95,25 @@ def preload(modules: Sequence[str]) -> None:
             )
 
 
+def sources() -> dict[str, tuple[int, int]]:
+    """Return the files of all modules that have been imported, with the time of the last change, in ns, and the size."""
+    found = {}
+    for module in [*sys.modules.values()]:
+        path = getattr(module, "__dict__", {}).get("__file__")  # An attribute may be what imports another module.
+        if isinstance(path, str):
+            found[path] = signature(path)
+    return found
+
+
+def signature(path: str) -> tuple[int, int]:
+    """Return when a file was changed, in ns, and its size; zeros where there is none, as within an archive."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
 def openmp_hangs() -> bool:
     """Return whether GCC's OpenMP has started its pool of threads: a fork that uses it waits for them forever."""
     with open("/proc/self/maps") as file:
@@ -205,16 +224,17 @@ class ForkServer:
         self._wakeup: Wakeup | None = None
         self._parents: set[int] = set()
 
-    def refuse(self, reason: str) -> None:
-        """Tell all who wait why there will be no ranks."""
+    def refuse(self, answer: dict[str, Any]) -> None:
+        """Leave, and answer all who wait."""
         self._leave()
         while (connection := self._accept()) is not None:
             with suppress(OSError):
-                send(connection, {"error": reason})
+                send(connection, answer)
 
     def serve(self) -> UserProgram | None:
-        """Serve as long as it is wanted; None then. In a rank it returns what is to be run."""
+        """Serve as long as it is wanted, and files are as they were imported; None then. In a rank return what is to be run."""
         self._wakeup = Wakeup()
+        imported = sources()
         self._listening.setblocking(False)
         until, leaves = time.monotonic() + LINGER_S, False
         while not leaves:
@@ -225,6 +245,9 @@ class ForkServer:
             leaves = not self._is_reachable()
             if not leaves and (leaves := time.monotonic() > until):
                 self._leave()
+            if waits and any(signature(path) != before for path, before in imported.items()):
+                self.refuse({"is_stale": True})
+                return None
             while (connection := self._accept()) is not None:  # Those who connected before it left are served.
                 pid = fork()
                 if not pid:
@@ -442,7 +465,7 @@ def main() -> UserProgram | None:
     try:
         preload(options["modules"])
     except Unusable as error:
-        server.refuse(str(error))
+        server.refuse({"error": str(error)})
         return None
     return server.serve()
 

@@ -5,21 +5,24 @@
     ROOT/warm/NODE-KEY/log       what the modules have printed while they were imported
 
 Ranks are forked from a server that was started as they would be: KEY is a digest of the interpreter, its options, the modules,
-and the environment, all but the variables that are a rank's own.
+the environment, all but the variables that are a rank's own, and what else a process inherits: see `inherited`.
 """
 
 import fcntl
 import hashlib
 import json
 import os
+import re
+import resource
 import signal
 import socket
+import stat
 import subprocess
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -44,6 +47,8 @@ _OF_RANKS = frozenset(
 )
 _OF_LOGINS = frozenset(("_", "OLDPWD", "SHLVL", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "XDG_SESSION_ID"))
 """Variables that differ with each login, and that no module reads while it is imported."""
+_LOGIN = re.compile(r"/session-[^/\n]+\.scope")
+"""The control group that systemd makes for a login."""
 _PROGRAM = Path(__file__).with_name("server.py")
 _START = f"""
 import sys
@@ -55,14 +60,33 @@ exec(code, {{"__name__": {NAME!r}, "__file__": sys.argv[1]}})
 """
 
 
+def inherited(proc: Path = Path("/proc/self")) -> tuple[object, ...]:
+    """Return what this process hands down to a server that it starts, and that to the ranks that it forks.
+
+    The control groups are the supervisor's, as the ranks' is made below it later: all supervisors of an engine are in the same.
+    Those of a login (`session-N.scope`) are left out, since each call of ssh has one, which limits nothing by itself.
+    """
+    numbers = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+    status = (proc / "status").read_text().splitlines()
+    return (
+        [(number, resource.getrlimit(number)) for number in numbers],
+        os.nice(0),
+        sorted(os.sched_getaffinity(0)),
+        [line for line in status if line.startswith("Umask:")],
+        _LOGIN.sub("", (proc / "cgroup").read_text()),
+        sorted((path.name, os.readlink(path)) for path in (proc / "ns").iterdir()),
+    )
+
+
 @dataclass(frozen=True)
 class ServerSpec:
-    """What a server is started as. cwd: of the first run."""
+    """What a server is started as. cwd: of the first run. inherits: what else it has, as `inherited` returns it."""
 
     command: PythonCommand
     modules: tuple[str, ...]
     environment: Mapping[str, str]
     cwd: str
+    inherits: tuple[object, ...] = field(default_factory=inherited)
 
     @cached_property
     def is_archive(self) -> bool:
@@ -92,8 +116,8 @@ class ServerSpec:
         interpreter = self.command.interpreter
         paths = [*known.get("PYTHONPATH", "/").split(os.pathsep), *([interpreter] if "/" in interpreter else [])]
         cwd = "" if all(map(os.path.isabs, paths)) else self.cwd
-        parts = (interpreter, self.command.options, self.modules, self.first_path, self.is_archive, cwd, sorted(known.items()))
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+        started = (interpreter, self.command.options, self.modules, self.first_path, self.is_archive, cwd)
+        return hashlib.sha256(json.dumps((started, sorted(known.items()), self.inherits)).encode()).hexdigest()[:12]
 
 
 class ServerConnection(NamedTuple):
@@ -107,10 +131,12 @@ class ServerConnection(NamedTuple):
 def connect(root: Path, node: str, spec: ServerSpec) -> ServerConnection:
     """Return a connection to the server of a spec, which is started where there is none.
 
-    It may take long until the server answers. Raises `OSError` where it cannot be started.
+    It may take long until the server answers. Raises `OSError` where it cannot be started, or another user may do so.
     """
     directory = root / "warm" / f"{node}-{spec.key}"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for one in (directory.parent, directory):
+        one.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _own(one)
     with _locked(root / "warm"):
         os.utime(directory)  # It is used: others are ended first.
         with suppress(FileNotFoundError, ConnectionRefusedError):
@@ -119,6 +145,15 @@ def connect(root: Path, node: str, spec: ServerSpec) -> ServerConnection:
         with store.listen(directory) as listening:
             errors = _start(spec, directory, listening)
             return ServerConnection(store.connect(directory, CONNECT_S), directory, errors)
+
+
+def _own(directory: Path) -> None:
+    """Let nobody else into a directory, as who listens there has the ranks' environment. Raises `PermissionError`."""
+    found = os.lstat(directory)
+    if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(f"{directory} must be a directory of user {os.geteuid()}, it is of user {found.st_uid}, or a link")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        directory.chmod(0o700)
 
 
 def end(directory: Path) -> None:

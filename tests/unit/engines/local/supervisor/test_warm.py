@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import resource
 import socket
 import sys
 import time
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from beamer.engines.local.python_command import parse_command
+from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.supervisor.warm import server, servers
-from beamer.engines.local.supervisor.warm.servers import ServerSpec
+from beamer.engines.local.supervisor.warm.run import MAX_ATTEMPTS, WarmRun, WarmStartError
+from beamer.engines.local.supervisor.warm.servers import ServerSpec, inherited
 
 PATIENCE_S = 30.0
 SOURCE = Path(server.__file__).read_text()
@@ -86,6 +89,38 @@ def test_where_modules_are_looked_for_tells_servers_apart(spec: ServerSpec, tmp_
     assert link.first_path == str(tmp_path / "pack")
 
 
+@pytest.fixture
+def lowers_limit() -> Iterator[None]:
+    """Lower the limit of open files of this process for a while."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_what_a_process_is_started_with_tells_servers_apart(spec: ServerSpec, lowers_limit: None) -> None:
+    assert ServerSpec(spec.command, spec.modules, spec.environment, spec.cwd).key != spec.key
+
+
+def test_all_that_a_process_hands_down_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("Name:\tx\nUmask:\t0022\n")
+    (tmp_path / "cgroup").write_text("1:name=systemd:/user.slice/session-7.scope\n0::/user.slice/session-7.scope/a\n")
+    (tmp_path / "ns").mkdir()
+    (tmp_path / "ns" / "net").symlink_to("net:[1]")
+    before = inherited(tmp_path)
+    assert inherited(tmp_path) == before
+    (tmp_path / "cgroup").write_text("1:name=systemd:/user.slice/session-8.scope\n0::/user.slice/session-8.scope/a\n")
+    assert inherited(tmp_path) == before, "a login has a group of its own"
+    (tmp_path / "cgroup").write_text("1:name=systemd:/user.slice/session-8.scope\n0::/user.slice/session-8.scope/b\n")
+    other_group = inherited(tmp_path)
+    (tmp_path / "status").write_text("Name:\tx\nUmask:\t0077\n")
+    other_umask = inherited(tmp_path)
+    (tmp_path / "ns" / "net").unlink()
+    (tmp_path / "ns" / "net").symlink_to("net:[2]")
+    found = [before, other_group, other_umask, inherited(tmp_path)]
+    assert len({json.dumps(one) for one in found}) == 4
+
+
 def test_a_server_leaves_when_nobody_needs_it_any_more(
     spec: ServerSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +140,24 @@ def test_a_server_leaves_when_nobody_needs_it_any_more(
         time.sleep(0.02)
     assert time.monotonic() - begun_s > 0.3
     first.errors.close()
+
+
+def test_directories_of_servers_are_for_their_user_alone(
+    spec: ServerSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "warm").mkdir(0o755)
+    found = servers.connect(tmp_path, "node", spec)
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "warm", found.directory)] == [0o700, 0o700]
+    found.socket.close()
+    assert found.errors
+    found.errors.close()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "warm").symlink_to(tmp_path / "warm")
+    with pytest.raises(PermissionError, match="other/warm must be a directory of user .*, or a link"):
+        servers.connect(tmp_path / "other", "node", spec)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(PermissionError, match="warm must be a directory of user"):
+        servers.connect(tmp_path, "node", spec)
 
 
 def test_a_server_whose_directory_is_removed_leaves(spec: ServerSpec, tmp_path: Path) -> None:
@@ -140,6 +193,30 @@ def test_a_run_that_is_given_up_before_it_is_forked_is_not(spec: ServerSpec, tmp
     os.close(reading)
     assert found.errors
     found.errors.close()
+
+
+def test_a_run_whose_modules_change_all_the_time_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[socket.socket] = []
+
+    def connect(root: Path, node: str, spec: ServerSpec) -> servers.ServerConnection:
+        own, other = socket.socketpair()
+        other.sendall(b'{"is_stale": true}\n')
+        asked.append(other)
+        return servers.ServerConnection(own, tmp_path)
+
+    monkeypatch.setattr(servers, "connect", connect)
+    run = WarmRun(LaunchSpec(("python", "t.py"), preload=("uuid",)), tmp_path / "job" / "node", {}, {0: {}}, "A=1", ())
+    for _ in range(MAX_ATTEMPTS - 1):
+        assert not run.take()
+        assert run.is_stale
+        run.connect()
+    with pytest.raises(WarmStartError, match="uuid of preload imports change all the time"):
+        run.take()
+    run.close()
+    assert len(asked) == MAX_ATTEMPTS
+    for one in asked:
+        assert closed(one), "no request was sent"
+        one.close()
 
 
 @pytest.mark.parametrize("prefix", ["gpu", "other"])
