@@ -14,7 +14,7 @@ from beamer.engines.local.python_command import parse_command
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.supervisor import processes
 from beamer.engines.local.supervisor.warm import servers
-from beamer.engines.local.supervisor.warm.server import GO
+from beamer.engines.local.supervisor.warm.server import GO, IMPORT_S
 from beamer.process_stat import own_namespace
 
 SEND_S = 5.0
@@ -189,4 +189,5 @@ class WarmRun:
             os.set_blocking(self._errors.fileno(), False)
             said += self._errors.read(1 << 16) or b""
         last = said.decode(errors="replace").strip()[-LOG_CHARACTERS:]
-        return f"the process that preloads {self._modules} has died: {last or 'it printed nothing'}"
+        died = f"the process that preloads {self._modules} has died, or an import took more than {IMPORT_S} s"
+        return f"{died}: {last or 'it printed nothing'}"

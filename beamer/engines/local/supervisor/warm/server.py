@@ -44,11 +44,13 @@ LINGER_S = 30.0
 """How long a server stays after the last run: searches start the next configuration within seconds."""
 CHECK_S = 1.0
 """Between two checks of whether the server is still wanted."""
+IMPORT_S = 600
+"""How long the import of a module may take. SIGALRM ends a server that hangs, as nobody else may reach it."""
 PROBE_S = 5
 """How long two threads of OpenMP may take to begin and end."""
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/renderD")
 PLACEHOLDER = "BEAMER_WARM"
-"""A long variable in the environment that a server is started with, at its place /proc shows what is written there later."""
+"""A long variable in a server's first environment. A fork writes its own mark over it, which /proc then shows instead."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _MAX_DESCRIPTORS = 253  # of a message, SCM_MAX_FD of Linux
 NAME = "beamer_fork_server"
@@ -74,13 +76,17 @@ class Unusable(Exception):
 
 def preload(modules: Sequence[str]) -> None:
     """Import modules. Raises `Unusable` where one of them leaves a process that cannot be forked."""
+    mark = f"{PLACEHOLDER}={os.environ[PLACEHOLDER]}"
     for name in modules:
+        signal.alarm(IMPORT_S)
         try:
             importlib.import_module(name)
         except BaseException as error:  # A module may raise anything, SystemExit among it.
             traceback.print_exc()
             what = f"{type(error).__name__}: {error}"
             raise Unusable(f"module {name} of preload cannot be imported by {sys.executable}: {what}") from error
+        finally:
+            signal.alarm(0)
         # Pools of native threads are left to their libraries: OpenBLAS, for one, makes its own anew in a fork.
         if others := sys._current_frames().keys() - {threading.get_ident()}:
             named = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -93,6 +99,11 @@ def preload(modules: Sequence[str]) -> None:
             raise Unusable(
                 f"module {name} of preload uses a GPU while it is imported, and a fork cannot: leave it out of preload"
             )
+        try:
+            find(ENVIRONMENT, mark)
+        except OSError as error:
+            writes = f"module {name} of preload changes what /proc shows of the process, as setproctitle does"
+            raise Unusable(f"{writes} ({error}), and its forks could not be found: leave it out of preload") from error
 
 
 def sources() -> dict[str, tuple[int, int]]:
@@ -195,8 +206,8 @@ def ended_children() -> list[tuple[int, int]]:
     return found
 
 
-def show(part: Part, place: str, content: str) -> str:
-    """Overwrite what /proc shows of this process, and return what it shows now. place: what is overwritten, "": all of it.
+def find(part: Part, place: str) -> tuple[int, int]:
+    """Return the address and the length of what /proc shows of this process. place: what is looked for, "": all of it.
 
     Raises `OSError` where it is not in memory where the kernel says.
     """
@@ -207,9 +218,15 @@ def show(part: Part, place: str, content: str) -> str:
     old = os.fsencode(place) or before[:-1]
     offset = before.find(old)
     if offset < 0 or not address or ctypes.string_at(address + offset, len(old)) != old:
-        raise OSError(f"{part.path} is not in memory where the kernel says")
-    new = os.fsencode(content)[: len(old)].ljust(len(old), b"\0")
-    ctypes.memmove(address + offset, new, len(old))
+        raise OSError(f"{part.path} has been overwritten")
+    return address + offset, len(old)
+
+
+def show(part: Part, place: str, content: str) -> str:
+    """Overwrite what /proc shows of this process, as `find` finds it, and return what it shows now. Raises `OSError`."""
+    address, length = find(part, place)
+    new = os.fsencode(content)[:length].ljust(length, b"\0")
+    ctypes.memmove(address, new, length)
     return os.fsdecode(new)
 
 
@@ -437,7 +454,9 @@ class UserProgram:
         if pkgutil.get_importer(self._program) is not None:
             runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
             return
-        path = os.path.abspath(self._program)
+        path = self._program
+        if sys.version_info >= (3, 9):  # noqa: UP036  # Before, `__file__` was the path as it was given.
+            path = os.path.join(os.getcwd(), path)
         try:
             with io.open_code(path) as file:
                 source = file.read()

@@ -35,10 +35,12 @@ from beamer.engines.local.supervisor.warm.server import NAME
 MAX_SERVERS = 4
 """On a node: each holds the modules' memory, and a search has few environments."""
 CONNECT_S = 5.0
+END_S = 5.0
+"""How long servers are killed for: one that waits for a file system in the kernel dies later."""
 PLACEHOLDER = "BEAMER_WARM"
-"""The variable by which the processes of servers are found: the server's directory, and blanks.
+"""The variable by which servers are found. Its value is the server's directory, padded with blanks.
 
-A fork overwrites it in place by what it is found by, which is at most this long.
+A fork writes its own mark over it, so that /proc shows that in its place; the blanks leave room for it.
 """
 _PLACEHOLDER_CHARACTERS = 4200  # The longest path has 4096.
 _COMMAND_CHARACTERS = 2000  # So much of a rank's command /proc shows.
@@ -99,7 +101,7 @@ class ServerSpec:
         """What the interpreter puts before all other places in which it looks for modules."""
         program = os.path.join(self.cwd, self.command.program)
         if self.command.is_module:
-            return self.cwd
+            return os.path.realpath(self.cwd)
         return program if self.is_archive else os.path.dirname(os.path.realpath(program))
 
     @property
@@ -151,14 +153,16 @@ def _own(directory: Path) -> None:
     """Let nobody else into a directory, as who listens there has the ranks' environment. Raises `PermissionError`."""
     found = os.lstat(directory)
     if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
-        raise PermissionError(f"{directory} must be a directory of user {os.geteuid()}, it is of user {found.st_uid}, or a link")
+        owner = f"it is of user {found.st_uid}, or a link"
+        raise PermissionError(f"{directory} must be a directory of user {os.geteuid()}: {owner}")
     if stat.S_IMODE(found.st_mode) != 0o700:
         directory.chmod(0o700)
 
 
 def end(directory: Path) -> None:
-    """Kill the server of a directory, or those below it. What they have forked runs on."""
-    while found := _servers(directory):
+    """Kill the server of a directory, or those below it, for at most `END_S`. What they have forked runs on."""
+    until = time.monotonic() + END_S
+    while (found := _servers(directory)) and time.monotonic() < until:
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

@@ -153,11 +153,32 @@ def test_directories_of_servers_are_for_their_user_alone(
     found.errors.close()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "warm").symlink_to(tmp_path / "warm")
-    with pytest.raises(PermissionError, match="other/warm must be a directory of user .*, or a link"):
+    with pytest.raises(PermissionError, match=r"other/warm must be a directory of user .*, or a link"):
         servers.connect(tmp_path / "other", "node", spec)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(PermissionError, match="warm must be a directory of user"):
         servers.connect(tmp_path, "node", spec)
+
+
+def test_a_server_that_hangs_in_an_import_ends(spec: ServerSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(SOURCE.replace("IMPORT_S = 600", "IMPORT_S = 1"))
+    monkeypatch.setattr(servers, "_PROGRAM", program)
+    (tmp_path / "hangs.py").write_text("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n")
+    found = servers.connect(tmp_path, "node", replace(spec, modules=("hangs",)))
+    found.socket.settimeout(PATIENCE_S)
+    with pytest.raises(ConnectionResetError):
+        found.socket.recv(1)
+    assert not servers._servers(tmp_path / "warm")
+    found.socket.close()
+    assert found.errors
+    found.errors.close()
+
+
+def test_servers_that_do_not_die_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "END_S", 0.05)
+    monkeypatch.setattr(servers, "_servers", lambda directory: {2**22 + 1: directory})  # No process has so high a number.
+    servers.end(tmp_path)
 
 
 def test_a_server_whose_directory_is_removed_leaves(spec: ServerSpec, tmp_path: Path) -> None:
@@ -175,24 +196,37 @@ def test_a_server_whose_directory_is_removed_leaves(spec: ServerSpec, tmp_path: 
     found.socket.close()
 
 
-def test_a_run_that_is_given_up_before_it_is_forked_is_not(spec: ServerSpec, tmp_path: Path) -> None:
+def test_a_run_that_is_given_up_before_its_ranks_may_go_runs_nothing(spec: ServerSpec, tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text(
         f"import pathlib, time\nwhile not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.01)"
     )
-    found = servers.connect(tmp_path, "node", replace(spec, modules=("waits",)))
+    (tmp_path / "t.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('x')")
+    spec = replace(spec, modules=("waits",))
+    first = servers.connect(tmp_path, "node", spec)
+    first.socket.close()
+    asked = servers.connect(tmp_path, "node", spec)
+    (tmp_path / "go").touch()
+    assert b"is_ready" in asked.socket.recv(100)
     request = {
         "directory": str(tmp_path), "cwd": str(tmp_path), "locks": 0, "mark": "A=1", "command": ["python", "t.py"],
         "program": "t.py", "is_module": False, "arguments": [], "environment": {}, "ranks": [{}],
     }  # fmt: skip
     reading, writing = os.pipe()
-    socket.send_fds(found.socket, [json.dumps(request).encode() + b"\n"], [writing, writing])
+    socket.send_fds(asked.socket, [json.dumps(request).encode() + b"\n"], [writing, writing])
     os.close(writing)
-    found.socket.close()
-    (tmp_path / "go").touch()
+    message = json.loads(asked.socket.recv(1000))
+    [rank] = message["ranks"]
+    assert os.path.exists(f"/proc/{rank}")
+    asked.socket.close()  # Before the rank may go.
     assert os.read(reading, 1) == b"", "the pipe has been closed, and nothing written to it"
+    begun_s = time.monotonic()
+    while any(os.path.exists(f"/proc/{pid}") for pid in (rank, message["parent"])):
+        assert time.monotonic() < begun_s + PATIENCE_S
+        time.sleep(0.02)
+    assert not (tmp_path / "ran").exists()
     os.close(reading)
-    assert found.errors
-    found.errors.close()
+    assert first.errors
+    first.errors.close()
 
 
 def test_a_run_whose_modules_change_all_the_time_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
