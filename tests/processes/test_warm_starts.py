@@ -565,7 +565,7 @@ def test_a_search_preloads_what_its_file_says(preload: list[str], tmp_path: Path
     found = json.loads((tmp_path / "out.json").read_text())["configurations"]
     assert [one["status"] for one in found] == ["finished"] * 3
     assert len((tmp_path / "imports").read_text().splitlines()) == (1 if preload else 3)
-    assert not [pid for pid in of_directory(tmp_path) if b"server.py" in read(pid, "cmdline")]
+    assert not [pid for pid in of_directory(tmp_path) if b"BEAMER_WARM=" in read(pid, "environ")]
     until(lambda: not of_directory(tmp_path))
 
 

@@ -14,7 +14,8 @@ from beamer.engines.local.python_command import parse_command
 from beamer.engines.local.spec import LaunchSpec
 from beamer.engines.local.supervisor import processes
 from beamer.engines.local.supervisor.warm import servers
-from beamer.engines.local.supervisor.warm.server import GO, IMPORT_S
+from beamer.engines.local.supervisor.warm.preloading import IMPORT_S
+from beamer.engines.local.supervisor.warm.server import GO
 from beamer.process_stat import own_namespace
 
 SEND_S = 5.0

@@ -30,6 +30,7 @@ from typing import IO, NamedTuple
 from beamer.engines.local.python_command import PythonCommand
 from beamer.engines.local.supervisor import store
 from beamer.engines.local.supervisor.processes import adopt_orphans, values_of
+from beamer.engines.local.supervisor.warm.own_process import PLACEHOLDER
 from beamer.engines.local.supervisor.warm.server import NAME
 
 MAX_SERVERS = 4
@@ -37,11 +38,6 @@ MAX_SERVERS = 4
 CONNECT_S = 5.0
 END_S = 5.0
 """How long servers are killed for: one that waits for a file system in the kernel dies later."""
-PLACEHOLDER = "BEAMER_WARM"
-"""The variable by which servers are found. Its value is the server's directory, padded with blanks.
-
-A fork writes its own mark over it, so that /proc shows that in its place; the blanks leave room for it.
-"""
 _PLACEHOLDER_CHARACTERS = 4200  # The longest path has 4096.
 _COMMAND_CHARACTERS = 2000  # So much of a rank's command /proc shows.
 _OF_RANKS = frozenset(
@@ -51,14 +47,15 @@ _OF_LOGINS = frozenset(("_", "OLDPWD", "SHLVL", "SSH_CLIENT", "SSH_CONNECTION", 
 """Variables that differ with each login, and that no module reads while it is imported."""
 _LOGIN = re.compile(r"/session-[^/\n]+\.scope")
 """The control group that systemd makes for a login."""
-_PROGRAM = Path(__file__).with_name("server.py")
+_PACKAGE = Path(__file__).parent
 _START = f"""
-import sys
+import sys, types
 if sys.path[:1] == [""]:  # No module of the working directory may hide what the server imports.
     del sys.path[0]
-with open(sys.argv[1], "rb") as file:
-    code = compile(file.read(), sys.argv[1], "exec")
-exec(code, {{"__name__": {NAME!r}, "__file__": sys.argv[1]}})
+package = sys.modules[{NAME!r}] = types.ModuleType({NAME!r})
+package.__path__ = [sys.argv[1]]
+from {NAME} import server
+server.main()
 """
 
 
@@ -195,7 +192,7 @@ def _start(spec: ServerSpec, directory: Path, listening: socket.socket) -> IO[by
         "socket": listening.fileno(),
         "control": (control.st_ino, control.st_mtime_ns),  # A number alone may be used again once its file is removed.
     }
-    program = ("-c", _START, str(_PROGRAM), json.dumps(options).ljust(_COMMAND_CHARACTERS))
+    program = ("-c", _START, str(_PACKAGE), json.dumps(options).ljust(_COMMAND_CHARACTERS))
     command = [spec.command.interpreter, *spec.command.options, *program]
     environment = {**spec.own_environment, PLACEHOLDER: str(directory).ljust(_PLACEHOLDER_CHARACTERS)}
 

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import resource
 import socket
 import sys
@@ -15,12 +16,13 @@ import pytest
 
 from beamer.engines.local.python_command import parse_command
 from beamer.engines.local.spec import LaunchSpec
-from beamer.engines.local.supervisor.warm import server, servers
+from beamer.engines.local.supervisor.warm import preloading, server, servers
 from beamer.engines.local.supervisor.warm.run import MAX_ATTEMPTS, WarmRun, WarmStartError
 from beamer.engines.local.supervisor.warm.servers import ServerSpec, inherited
 
 PATIENCE_S = 30.0
-SOURCE = Path(server.__file__).read_text()
+FOLDER = Path(server.__file__).parent
+OF_SERVER = ("own_process", "preloading", "program", "server")
 
 
 @pytest.fixture
@@ -36,16 +38,27 @@ def closed(connection: socket.socket) -> bool:
     return not connection.recv(1)
 
 
-def test_the_program_is_that_of_any_interpreter_from_3_8_on() -> None:
-    tree = ast.parse(SOURCE, feature_version=(3, 8))
+@pytest.mark.parametrize("name", OF_SERVER)
+def test_the_program_is_that_of_any_interpreter_from_3_8_on(name: str) -> None:
+    tree = ast.parse((FOLDER / f"{name}.py").read_text(), feature_version=(3, 8))
     found = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    found += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert len(found) > 10
-    assert {name.partition(".")[0] for name in found} <= {*sys.stdlib_module_names}
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert len(found) > 3
+    assert {node.module for node in froms if node.level} <= {*OF_SERVER}
+    found += [node.module or "" for node in froms if not node.level]
+    assert {one.partition(".")[0] for one in found} <= {*sys.stdlib_module_names}
 
 
-def test_server_and_supervisor_agree() -> None:
-    assert (server.PLACEHOLDER, server.NAME) == (servers.PLACEHOLDER, servers.NAME)
+def with_constants(folder: Path, monkeypatch: pytest.MonkeyPatch, **constants: float) -> None:
+    """Have servers run a copy of their program with other constants."""
+    copy = folder / "copy"
+    copy.mkdir()
+    for name in OF_SERVER:
+        text = (FOLDER / f"{name}.py").read_text()
+        for constant, value in constants.items():
+            text = re.sub(rf"^{constant} = .*", f"{constant} = {value}", text, flags=re.MULTILINE)
+        (copy / f"{name}.py").write_text(text)
+    monkeypatch.setattr(servers, "_PACKAGE", copy)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +137,7 @@ def test_all_that_a_process_hands_down_is_seen(tmp_path: Path) -> None:
 def test_a_server_leaves_when_nobody_needs_it_any_more(
     spec: ServerSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "server.py"
-    program.write_text(SOURCE.replace("LINGER_S = 30.0", "LINGER_S = 0.5").replace("CHECK_S = 1.0", "CHECK_S = 0.05"))
-    monkeypatch.setattr(servers, "_PROGRAM", program)
+    with_constants(tmp_path, monkeypatch, LINGER_S=0.5, CHECK_S=0.05)
     first = servers.connect(tmp_path, "node", spec)
     assert first.errors
     time.sleep(1.0)
@@ -161,9 +172,7 @@ def test_directories_of_servers_are_for_their_user_alone(
 
 
 def test_a_server_that_hangs_in_an_import_ends(spec: ServerSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "server.py"
-    program.write_text(SOURCE.replace("IMPORT_S = 600", "IMPORT_S = 1"))
-    monkeypatch.setattr(servers, "_PROGRAM", program)
+    with_constants(tmp_path, monkeypatch, IMPORT_S=1)
     (tmp_path / "hangs.py").write_text("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n")
     found = servers.connect(tmp_path, "node", replace(spec, modules=("hangs",)))
     found.socket.settimeout(PATIENCE_S)
@@ -255,7 +264,7 @@ def test_a_run_whose_modules_change_all_the_time_is_given_up(tmp_path: Path, mon
 
 @pytest.mark.parametrize("prefix", ["gpu", "other"])
 def test_a_device_file_that_is_open_is_a_gpu_in_use(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "GPU_DEVICES", (str(tmp_path / "gpu"),))
+    monkeypatch.setattr(preloading, "GPU_DEVICES", (str(tmp_path / "gpu"),))
     with open(tmp_path / f"{prefix}0", "w"):
-        assert server.has_gpu() is (prefix == "gpu")
-    assert not server.has_gpu()
+        assert preloading.has_gpu() is (prefix == "gpu")
+    assert not preloading.has_gpu()
