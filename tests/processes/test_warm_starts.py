@@ -541,10 +541,20 @@ def test_another_machine_has_servers_of_its_own(site: Site) -> None:
     assert imports(site) == 1
     for job in ("a", "b"):
         engine.stop(job)
-    assert len(fork_servers(site)) == 1
-    engine.close()
-    assert len(fork_servers(site)) == 1, "what is below a root of a node's own may be another engine's"
     servers.end(site.root / "far" / "warm")
+    assert not fork_servers(site)
+
+
+def test_an_engine_that_ends_leaves_servers_below_a_root_that_others_may_use(site: Site) -> None:
+    site.nodes = (LocalNode("localhost", 2, root=str(site.root / "shared")),)
+    add(site, "job", SAYS + COUNTS)
+    engine = site.engine()
+    engine.start("job", ONE)
+    site.until_step(engine, "job")
+    engine.stop("job")
+    engine.close()
+    assert len(fork_servers(site)) == 1
+    servers.end(site.root / "shared" / "warm")
     assert not fork_servers(site)
 
 

@@ -81,14 +81,14 @@ class LocalEngine(Engine):
         self._thread.start()
 
     def close(self) -> None:
-        """End the engine, not the jobs; another engine may take them over. Where none runs, this machine's fork servers end."""
+        """End the engine, not the jobs; another engine may take them over. Where none runs, its own fork servers end."""
         self._closed = True
         self._has_steps.set()
         self._thread.join()
         self._pool.shutdown()
         self._monitor.close()
         if not any(job.record.phase.is_transient or job.record.phase is Phase.LAUNCHED for job in self._jobs.values()):
-            servers.end(self._root / "warm")  # Below another root there may be servers of other engines, too.
+            servers.end(self._root / "warm")  # Other engines may use those below the root of a node.
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
