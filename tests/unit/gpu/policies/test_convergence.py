@@ -261,7 +261,16 @@ def test_trials_of_a_stage_do_not_take_turns_whatever_changes_cost() -> None:
             assert set(sizes(decide(*jobs, on=cluster(gpus=1))[1])) == {"ab"[runs]}
 
 
-def test_a_change_costs_the_seconds_of_all_gpus_and_what_it_displaces_is_the_median_of_those_that_run() -> None:
+@pytest.mark.parametrize(("seconds", "kept"), [(1.0, False), (15.0, True)])
+def test_a_change_costs_the_time_of_all_gpus_of_a_job(seconds: float, kept: bool) -> None:
+    here = Grant.of({"n0": 4})
+    asked: dict[str, Any] = {"known_end": True, "min_gpus": 4, "max_gpus": 4, "gpus": 4}
+    a, b = job("a", 1.0, iterations=253, **asked), job("b", 1.0, iterations=127, **asked)  # 100 s and 50 s on four GPUs
+    a, b = (replace(one, last=here, costs=Costs(0.0, seconds, seconds)) for one in (a, b))
+    assert set(sizes(decide(replace(a, grant=here), b, on=cluster(gpus=4))[1])) == {"a" if kept else "b"}
+
+
+def test_what_a_change_displaces_is_the_median_of_those_that_run() -> None:
     here = Grant.of({"n0": 2})
     running = [replace(job(f"r{cost}", 1.0), grant=here, costs=Costs(1.0, cost)) for cost in (1.0, 2.0, 30.0)]
     waiting = [replace(job("w", 1.0), costs=Costs(0.5, 4.0, 9.0)), replace(job("new", 1.0), costs=Costs())]
