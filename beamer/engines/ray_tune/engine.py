@@ -376,7 +376,7 @@ class RayTuneEngine(Engine):
         """Report what a start takes, of all trials: the first starts are of new processes, which later trials take over."""
         start_s = median(self._starts)
         for run in self._runs.values():
-            if run.job and abs(start_s - run.reported_start_s) > MIN_COST_CHANGE * run.reported_start_s:
+            if abs(start_s - run.reported_start_s) > MIN_COST_CHANGE * run.reported_start_s:
                 run.reported_start_s = start_s
                 run.costs = Costs(resume_s=start_s, restart_s=start_s)
 
