@@ -22,7 +22,7 @@ from beamer.gpu.events import (
     RunFinished,
     TrialReported,
 )
-from beamer.gpu.model import Cluster, Grant, Job, Report, Speed, Stage, check_allocation, check_nodes
+from beamer.gpu.model import Cluster, Grant, Job, Report, RungWithoutBarrier, Speed, Stage, check_allocation, check_nodes
 from beamer.studies.events import (
     AttemptStarted,
     Event,
@@ -336,14 +336,14 @@ class GpuLedger(Ledger):
         # Trials can be promoted before a rung is over: then the next rung has begun, and is not among the later ones any more.
         later = record.rungs[names.index(stage.name) + 1 :] if stage.name in names else record.later
         losses = (self._loss_at(trial_key(study, trial), step) for trial, step in stage.targets.items())
-        return Stage(
+        kind = Stage if record.barriers else RungWithoutBarrier
+        return kind(
             study,
             stage.name,
             len(stage.targets),
             later[0].trials or None if later else None,
             tuple(loss for loss in losses if loss is not None),
             stage.sealed_s is not None,
-            record.barriers,
         )
 
     def _loss_at(self, key: str, step: int) -> float | None:

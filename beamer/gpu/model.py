@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from pydantic import ConfigDict
 
@@ -277,8 +278,16 @@ class Stage:
     """Losses, there, of the jobs that have come to its end."""
     sealed: bool = False
     """Whether no more jobs join."""
-    has_barrier: bool = True
+
+    has_barrier: ClassVar[bool] = True
     """Whether its jobs wait for each other at its end."""
+
+
+@dataclass(frozen=True)
+class RungWithoutBarrier(Stage):
+    """A rung at which no job waits for others, as of asynchronous successive halving [Li et al. 2020]."""
+
+    has_barrier = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,20 @@ import pytest
 from pydantic import TypeAdapter
 
 from beamer.errors import InputError
-from beamer.gpu.model import Allocation, Cluster, Costs, Grant, Job, Node, Report, Request, Speed, Stage, check_allocation
+from beamer.gpu.model import (
+    Allocation,
+    Cluster,
+    Costs,
+    Grant,
+    Job,
+    Node,
+    Report,
+    Request,
+    RungWithoutBarrier,
+    Speed,
+    Stage,
+    check_allocation,
+)
 from beamer.gpu.policies.convergence import (
     MAX_ENDED_JOBS,
     Convergence,
@@ -225,7 +238,7 @@ def test_of_trials_at_rungs_those_that_few_have_come_as_far_as_run_first() -> No
 
 def at_rung(name: str, *losses: float, **fields: Any) -> Job:
     one = trial(name, *losses)
-    stage = replace(one.stage, name="rung1", jobs=4, has_barrier=False)
+    stage = RungWithoutBarrier("search", "rung1", 4)
     return replace(one, stage=stage, request=replace(one.request, iterations=100, known_end=True), **fields)
 
 
@@ -233,7 +246,7 @@ def test_of_trials_at_one_rung_those_of_the_least_losses_run_first() -> None:
     jobs = [at_rung(f"t{loss}", 9.0, float(loss)) for loss in (5, 3, 7, 1)]
     for count in range(1, 4):
         assert set(sizes(decide(*jobs, on=cluster(gpus=count))[1])) == {f"t{loss}" for loss in (1, 3, 5)[:count]}
-    waiting = [replace(one, stage=replace(one.stage, has_barrier=True)) for one in jobs]
+    waiting = [replace(one, stage=Stage("search", "rung1", 4)) for one in jobs]
     assert set(sizes(decide(*waiting, on=cluster(gpus=1))[1])) == {"t5"}  # All of them are waited for: the first comes first.
 
 

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from beamer.gpu.model import Job, Report, Request, Stage
+from beamer.gpu.model import Job, Report, Request, RungWithoutBarrier
 from beamer.gpu.predictors.rung_ranks import rung_ranks
 from tests.support.jobs import known_job
 
 
 def trial(*losses: float, every: float = 1.0) -> Job:
     reports = [Report(every * k, every * k, loss, every * k) for k, loss in enumerate(losses, 1)]
-    return known_job("s/t", Request(1000), 0.0, Stage("s", "rung", 9, has_barrier=False), reports)
+    return known_job("s/t", Request(1000), 0.0, RungWithoutBarrier("s", "rung", 9), reports)
 
 
 def ranks(*jobs: Job) -> Sequence[float]:
