@@ -6,7 +6,7 @@ from statistics import fmean, geometric_mean
 
 from rich.table import Table
 
-from eval.gpu.loss_noise import LEVEL_DEVIATION, LEVELS, LossNoise
+from eval.gpu.loss_noise import LEVEL_DEVIATION, LEVELS
 from eval.grid_study import GridStudy
 from eval.interval_plot import IntervalEstimate, IntervalEstimates, IntervalPlot, Panel, PanelBand
 from eval.loss_noise.runs import CORRELATION, DEVIATION, LAGS, LossNoiseConfig, bands
@@ -20,10 +20,6 @@ BY_LAG = {str(lag): f"{CORRELATION} {lag}" for lag in LAGS}
 
 class LossNoiseStudy(GridStudy[LossNoiseConfig]):
     """The runs of a config, by model with its data and by learning rate."""
-
-    def noise(self, cell: str) -> LossNoise:
-        """Return what the simulator takes of a cell."""
-        return LossNoise.of_runs((run for runs in self.runs[cell].values() for run in runs), self.config.cell(cell).epoch)
 
     def tables(self) -> dict[str, list[Table]]:
         """Return the deviations by iteration and by level, how far learning rates are apart in both, and the correlations."""

@@ -82,7 +82,7 @@ class Convergence(GpuPolicy[ConvergenceState]):
     the best of them with the same probability, so that those come first that few have come as far as. Among those that have
     reported, one of rank r by its loss is taken to be r times less likely than the first. Both are ours.
 
-    A milestone of which jobs wait is farther by what resuming one takes, and what the job will need whose place it takes. A
+    A milestone whose jobs wait is farther by the time that resuming one takes, and later resuming the job that it displaces. A
     change of the number of GPUs counts for less by what its restart takes of the next `horizon_s` seconds, by a tenth at least.
 
     Jobs leave a node for a larger one that would otherwise be split (`beamer.gpu.placement.place_compactly`). A job starts on
@@ -419,7 +419,7 @@ def weights(
     slowest job, weights are in proportion to what is left.
 
     milestones: of each job. members: how many jobs it waits for, these and others like them. probability: of each job's
-    milestone. work_gpu_s: GPU-seconds until then. change_gpu_s: what it takes besides that GPUs go to the job.
+    milestone. work_gpu_s: GPU-seconds until then. change_gpu_s: what giving it GPUs takes besides.
     """
     _, first, group = np.unique(milestones, return_index=True, return_inverse=True)
     nearness = _mean(group, probability) / (_mean(group, work_gpu_s + change_gpu_s) * members[first])

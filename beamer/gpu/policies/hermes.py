@@ -35,8 +35,8 @@ class Hermes(GpuPolicy[Stateless]):
 
     That losses are noisy is ours to take into account: how fast they fall is measured with its error
     (`beamer.gpu.predictors.loss_trend`). A job that waits takes the place of one that runs only if it falls faster beyond both
-    errors, or has been measured too shortly to judge and may. So is what changes cost: a job keeps its GPUs for a multiple of
-    what suspending and resuming it takes.
+    errors, or has been measured too shortly to judge and may. Ours, too, is that a job keeps its GPUs for a multiple of what
+    suspending and resuming it takes.
 
     A job is queued where it ran last, as its memory lies there. One that never ran, or whose node is gone or has become too
     small, is queued anew at every decision, so that waiting jobs follow the nodes that come and go. A node that would leave

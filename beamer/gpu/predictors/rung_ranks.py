@@ -1,4 +1,4 @@
-"""Which trials of a search that come to rungs without a wait have the least losses, wherever each of them is.
+"""Which trials of a search at rungs without barriers have the lowest losses, however far each of them has come.
 
 A loss falls with the iterations, and trials have done different numbers of them. Of two trials those losses are compared that
 they had after as many iterations as both have done, in powers of two; one that has diverged since is behind. That the order at

@@ -26,7 +26,8 @@ def study() -> LossNoiseStudy:
 @pytest.mark.parametrize("cell", LOSS_NOISE.read_config().cells)
 def test_simulated_losses_deviate_and_are_correlated_as_measured(study: LossNoiseStudy, cell: str) -> None:
     noise = recorded_noise(cell)
-    assert noise == study.noise(cell)
+    runs = [run for runs in study.runs[cell].values() for run in runs]
+    assert noise == LossNoise.of_runs(runs, study.config.cell(cell).epoch)
     for level, deviation in zip(noise.levels, noise.deviations, strict=True):
         factors = noise.factors(np.full(COUNT, level), np.random.default_rng(1))
         assert factors.mean() == pytest.approx(1.0, abs=0.01 * deviation + 0.001)
