@@ -332,7 +332,8 @@ def test_what_another_program_does_to_rules_is_noticed_and_mended_or_named(lab: 
 
     async def scenario() -> None:
         async with Listener(fabric=fabric, watches=True) as listener:
-            await listener.install(1, job(klass=3))
+            await listener.install(1)  # All switches are known then: a rule for an unknown neighbour would go by itself later.
+            await listener.install(2, job(klass=3))
             before, took = lab.flows("l1"), dict[str, float]()
 
             async def until(what: str, condition: Callable[[], object]) -> None:
