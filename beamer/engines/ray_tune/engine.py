@@ -23,7 +23,7 @@ from statistics import median
 
 from beamer.errors import EngineError
 from beamer.gpu.engine import Engine, Observed, Placement, RunState, check_placement
-from beamer.gpu.model import Costs, Node, Report, Request, Speed
+from beamer.gpu.model import NOT_MEASURED, Costs, Node, Report, Request, Speed
 from beamer.studies.model import Process
 
 STATES: Mapping[str, RunState] = {
@@ -37,7 +37,9 @@ STATES: Mapping[str, RunState] = {
 
 HOLD_S = 1.0  # A process on shared nodes waits so long: a controller decides meanwhile, and a start takes longer.
 MIN_COST_CHANGE = 0.2  # The cost of a start is reported anew once it has changed by this share, as each change is journaled.
+MIN_SPEED_CHANGE = 0.05  # The same of a trial's speed: each one that is reported is fitted anew, while Tune waits.
 STARTS = 20  # The cost of a start is the median of so many measured ones, of all trials.
+PROCEED_S = 0.01  # A trial whose process waits at the end of its run goes on by a message.
 
 
 class TuneDecision(StrEnum):
@@ -116,7 +118,7 @@ class _Run:
     job: its key, "" unless it was started and not stopped. wanted: where it is to run. process: where its process was launched,
     None without one. last: where it ran last. at_result: whether Tune waits for the decision after a result; can_leave: whether
     the trial can be paused with it. held: whether it was, so that the process waits, since held_s. results: since the launch.
-    shapes: whose speed has been reported. reported_start_s: what its last reported costs say of a start.
+    step_s: seconds of an iteration, reported last, by shape. costs: reported last.
     """
 
     job: str = ""
@@ -132,11 +134,10 @@ class _Run:
     iteration: float = 0.0
     launched_s: float = 0.0
     results: int = 0
-    shapes: set[tuple[int, int, int]] = field(default_factory=set)
+    step_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
     speeds: list[Speed] = field(default_factory=list)
-    costs: Costs | None = None
-    reported_start_s: float = 0.0
+    costs: Costs = NOT_MEASURED
 
 
 class RayTuneEngine(Engine):
@@ -205,14 +206,14 @@ class RayTuneEngine(Engine):
         run = self._runs.get(_trial(job))
         if run and run.job:
             run.job, run.finished, run.wanted = "", False, None
-            run.reports, run.speeds, run.costs, run.reported_start_s = [], [], None, 0.0
+            run.reports, run.speeds, run.costs = [], [], NOT_MEASURED
 
     def report(self) -> Mapping[str, Observed]:
         """Return every job that was started and not stopped."""
         observed = {run.job: self._observed(trial, run) for trial, run in self._runs.items() if run.job}
         for run in self._runs.values():
             ended = run.job and observed[run.job].state.is_finished
-            run.reports, run.speeds, run.costs = run.reports[-1:] if ended else [], [], None
+            run.reports, run.speeds = run.reports[-1:] if ended else [], []
         return observed
 
     # --- the trials, for Tune's scheduler ---
@@ -256,7 +257,6 @@ class RayTuneEngine(Engine):
         run.iteration = result.iteration
         if run.process and run.results == 0:
             self._starts = [*self._starts, max(now - run.launched_s - result.step_s, 0.0)][-STARTS:]
-            self._report_costs()
         if run.job and not run.finished:
             run.reports.append(Report(now, result.iteration, result.loss, result.total_s, result.accuracy))
             if run.process and steps > 0:
@@ -353,7 +353,7 @@ class RayTuneEngine(Engine):
         exit_ = self._tune.error(trial) if state is RunState.FAILED else ""
         target = run.request.iterations
         reports, speeds, processes = tuple(run.reports), tuple(run.speeds), self._tune.processes(trial)
-        return Observed(state, placement, reports, speeds, run.costs, exit_, target, processes=processes)
+        return Observed(state, placement, reports, speeds, self._new_costs(run), exit_, target, processes=processes)
 
     def _place(self, run: _Run, placement: Placement | None) -> None:
         if not self._state(_trial(run.job)).is_finished:
@@ -368,17 +368,28 @@ class RayTuneEngine(Engine):
         """Note the speed. The first result after a launch includes its set-up, so it counts only where nothing is known."""
         gpus, batch = gpus_by_node(placement), placement.batch_size or run.request.batch_size
         shape = (sum(gpus.values()), len(gpus), batch)
-        if run.results or shape not in run.shapes:
-            run.shapes.add(shape)
+        known_s = run.step_s.get(shape)
+        if known_s is None or (run.results and abs(iteration_s - known_s) > MIN_SPEED_CHANGE * known_s):
+            run.step_s[shape] = iteration_s
             run.speeds.append(Speed(shape[0], shape[1], 0, batch, iteration_s * batch / run.request.batch_size))
 
-    def _report_costs(self) -> None:
-        """Report what a start takes, of all trials: the first starts are of new processes, which later trials take over."""
+    def _new_costs(self, run: _Run) -> Costs | None:
+        """Return what changes take, None where that is as reported before.
+
+        A start is that of all trials: the first ones are of new processes, which later trials take over. A trial that has come
+        to its target, and whose process waits, needs none.
+        """
+        if not self._starts:
+            return None
         start_s = median(self._starts)
-        for run in self._runs.values():
-            if abs(start_s - run.reported_start_s) > MIN_COST_CHANGE * run.reported_start_s:
-                run.reported_start_s = start_s
-                run.costs = Costs(resume_s=start_s, restart_s=start_s)
+        known_s = run.costs.restart_s
+        if abs(start_s - known_s) <= MIN_COST_CHANGE * known_s:
+            start_s = known_s
+        costs = Costs(resume_s=PROCEED_S if run.finished and run.process else start_s, restart_s=start_s)
+        if costs == run.costs:
+            return None
+        run.costs = costs
+        return costs
 
     def _known(self, job: str, call: str) -> _Run:
         run = self._runs.get(_trial(job))

@@ -180,9 +180,9 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Take in a result and return whether the trial continues, leaves its GPUs, or ends."""
-        _, search = self._opened(tune_controller)
+        trials, search = self._opened(tune_controller)
         if trial.trial_id in search.engine.trials and RESULT_DUPLICATE not in result:
-            self._step_with(tune_controller, search, trial, result)
+            self._step_with(tune_controller, trials, search, trial, result)
         decision = search.engine.decide(trial.trial_id)
         if decision in (TuneDecision.PAUSE, TuneDecision.STOP):
             search.engine.apply(self._steady())  # The next trial is to find this trial's process before Tune ends it.
@@ -190,9 +190,9 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Take in that a trial has ended."""
-        _, search = self._opened(tune_controller)
+        trials, search = self._opened(tune_controller)
         if trial.trial_id in search.engine.trials:
-            self._step_with(tune_controller, search, trial, result)
+            self._step_with(tune_controller, trials, search, trial, result)
             self.on_trial_remove(tune_controller, trial)
             search.engine.apply(self._steady())
 
@@ -304,11 +304,16 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         if search.is_over:
             unwrapped(tune_controller).request_stop_experiment()
 
-    def _step_with(self, tune_controller: Any, search: TuneSearch, trial: Trial, result: Mapping[str, Any]) -> None:
+    def _step_with(
+        self, tune_controller: Any, trials: RayTrials, search: TuneSearch, trial: Trial, result: Mapping[str, Any]
+    ) -> None:
         reading = self._metrics.read(result)
         if reading.iteration is None:  # Tune was told to let such a result pass.
             return
-        search.engine.record(trial.trial_id, _result(trial, result, reading, search), self._steady())
+        # One without a loss, which Tune was told to let pass, has the loss before it.
+        loss = search.last_loss(trial.trial_id) if reading.loss is None else reading.loss
+        taken = _result(result, reading, loss, _is_resumable(trials.trainable(trial), result))
+        search.engine.record(trial.trial_id, taken, self._steady())
         self._step(tune_controller, search)
 
     def _requested(self, trial: Trial, resource: str) -> Request:
@@ -329,16 +334,10 @@ class BeamerScheduler(TrialScheduler):  # type: ignore[misc]  # Ray is untyped w
         return adjusted(request, self._metrics, self._batch_size, self._stop_at_target)
 
 
-def _result(trial: Trial, result: Mapping[str, Any], reading: Reading, search: TuneSearch) -> Result:
-    """Return a result as the engine takes it. One without a loss, which Tune was told to let pass, has the loss before it."""
-    return Result(
-        reading.iteration or 0.0,
-        search.last_loss(trial.trial_id) if reading.loss is None else reading.loss,
-        float(result[TIME_THIS_ITER_S]),
-        float(result[TIME_TOTAL_S]),
-        reading.accuracy,
-        _is_resumable(trial, result),
-    )
+def _result(result: Mapping[str, Any], reading: Reading, loss: float, is_resumable: bool) -> Result:
+    """Return a result as the engine takes it."""
+    step_s, total_s = float(result[TIME_THIS_ITER_S]), float(result[TIME_TOTAL_S])
+    return Result(reading.iteration or 0.0, loss, step_s, total_s, reading.accuracy, is_resumable)
 
 
 def _rungs(rungs: Sequence[Rung] | AsynchronousHalving) -> tuple[Rung, ...]:
@@ -358,12 +357,11 @@ def _drawn(search_alg: Any) -> tuple[int | None, bool]:
     return (searcher.max_concurrent if searcher else None), not isinstance(search_alg, SearchGenerator)
 
 
-def _is_resumable(trial: Trial, result: Mapping[str, Any]) -> bool:
+def _is_resumable(trainable: Any, result: Mapping[str, Any]) -> bool:
     """Say whether pausing now loses no step.
 
     A function can be asked for a checkpoint only where it reports one, and a class only where it has `save_checkpoint`.
     """
-    trainable = trial.get_trainable_cls()
     if isinstance(trainable, type) and issubclass(trainable, FunctionTrainable):
         return bool(result.get(SHOULD_CHECKPOINT))
     return getattr(trainable, "save_checkpoint", None) is not Trainable.save_checkpoint

@@ -252,7 +252,8 @@ class _Prospects:
         if len(jobs) <= most:
             return np.arange(len(jobs))
         left = np.maximum(self.iterations, MIN_ITERATIONS)
-        nearness = comparable(_mean(self.milestones, self.probability) / np.bincount(self.milestones, left))
+        left_gpu_s = _iterations_gpu_s(jobs) * left + _least(jobs) * _change_costs_s(jobs)
+        nearness = comparable(_mean(self.milestones, self.probability) / np.bincount(self.milestones, left_gpu_s))
         waits = np.array([job.grant is None for job in jobs])
         return np.sort(np.lexsort((-comparable(left), -nearness[self.milestones], waits))[:most])
 
@@ -280,7 +281,7 @@ class _Table:
         now: float,
     ) -> "_Table":
         held = np.array([job.grant.size if job.grant else 0 for job in jobs], np.int64)
-        least = np.array([job.request.least for job in jobs], np.int64)
+        least = _least(jobs)
         speeds = TrainingSpeeds.of(cluster, jobs)
         restart_s = _restarts(jobs)
         caps = [
@@ -347,6 +348,28 @@ def _restarts(jobs: Sequence[Job]) -> Floats:
     known = [job.costs.restart_s for job in jobs if job.costs.restart_s > 0]
     typical_s = float(np.median(known)) if known else 0.0
     return np.array([job.costs.restart_s or typical_s for job in jobs])
+
+
+def _least(jobs: Sequence[Job]) -> Ints:
+    """Return the fewest GPUs that each job runs on."""
+    return np.array([job.request.least for job in jobs], np.int64)
+
+
+def _iterations_gpu_s(jobs: Sequence[Job]) -> Floats:
+    """Return about how many GPU-seconds an iteration of each job takes, the median of the others' where none was measured."""
+    measured = [_measured_gpu_s(job) for job in jobs]
+    known = [one for one in measured if one > 0]
+    typical_gpu_s = float(np.median(known)) if known else 1.0
+    return np.array([one or typical_gpu_s for one in measured])
+
+
+def _measured_gpu_s(job: Job) -> float:
+    """Return the GPU-seconds of an iteration of the requested batch size, as measured last; 0 where none was measured."""
+    if not job.speeds:
+        return 0.0
+    last = job.speeds[-1]
+    gpu_s = last.gpus * last.step_s * job.request.batch_size / max(last.batch_size, 1)
+    return gpu_s if 0 < gpu_s < inf else 0.0
 
 
 def _change_costs_s(jobs: Sequence[Job]) -> Floats:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from beamer.engines.ray_tune.engine import RayTuneEngine, Result, TuneDecision
+from beamer.engines.ray_tune.engine import PROCEED_S, RayTuneEngine, Result, TuneDecision
 from beamer.errors import EngineError
 from beamer.gpu.engine import Placement, RunState
-from beamer.gpu.model import Node, Request
+from beamer.gpu.model import Costs, Node, Request
 from tests.support.fake_tune import FakeTrial, FakeTune
 
 NODES = (Node("n0", 1), Node("n1", 1))
@@ -59,3 +59,40 @@ def test_what_a_start_takes_is_reported_of_all_trials_once_it_has_changed() -> N
     engine.start("s/d", Placement((("n1", 0),)))
     engine.apply(30.0)
     assert reported("d", 38.0) == {"a": 6.5, "d": 6.5}  # What was reported of a job that was stopped is reported again.
+
+
+def one_trial(target: int) -> tuple[FakeTune, RayTuneEngine]:
+    """Return an engine whose trial a has been launched, and runs until its target."""
+    tune = FakeTune(NODES)
+    engine = RayTuneEngine(tune, lambda job: Request(target))
+    tune.trials["a"] = FakeTrial(lambda iteration: 1.0 / iteration)
+    engine.add("a")
+    engine.start("s/a", Placement((("n0", 0),)))
+    engine.apply(0.0)
+    return tune, engine
+
+
+def test_a_trial_at_its_target_whose_process_waits_needs_no_start() -> None:
+    _, engine = one_trial(target=2)
+    engine.record("a", Result(1.0, 1.0, 1.0, 1.0), 11.0)
+    engine.decide("a")
+    assert engine.report()["s/a"].costs == Costs(resume_s=10.0, restart_s=10.0)
+    engine.record("a", Result(2.0, 1.0, 1.0, 2.0), 12.0)
+    costs = engine.report()["s/a"].costs
+    assert costs is not None
+    assert (costs.restart_s, costs.resume_s) == (10.0, PROCEED_S)
+    assert costs.change_s == PROCEED_S
+    assert engine.decide("a") is TuneDecision.PAUSE
+    assert engine.report()["s/a"].costs == Costs(resume_s=10.0, restart_s=10.0), "its process is gone"
+
+
+def test_a_speed_is_reported_anew_once_it_has_changed() -> None:
+    _, engine = one_trial(target=9)
+
+    def reported(iteration: int, step_s: float) -> list[float]:
+        engine.record("a", Result(float(iteration), 1.0, step_s, 1.0), 10.0 + iteration)
+        engine.decide("a")
+        return [one.step_s for one in engine.report()["s/a"].speeds]
+
+    seconds = (3.0, 1.0, 1.04, 0.96, 1.06, 1.02, 1.0)
+    assert [reported(k + 1, one) for k, one in enumerate(seconds)] == [[3.0], [1.0], [], [], [1.06], [], [1.0]]

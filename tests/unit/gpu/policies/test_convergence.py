@@ -236,10 +236,12 @@ def test_of_trials_at_rungs_those_that_few_have_come_as_far_as_run_first() -> No
     assert "second" not in sizes(decide(*first, at("second", 12, 300), on=cluster(gpus=1))[1])
 
 
-def at_rung(name: str, *losses: float, **fields: Any) -> Job:
+RUNG = RungWithoutBarrier("search", "rung1", 4)
+
+
+def at_rung(name: str, *losses: float, stage: Stage = RUNG, iterations: int = 100, **fields: Any) -> Job:
     one = trial(name, *losses)
-    stage = RungWithoutBarrier("search", "rung1", 4)
-    return replace(one, stage=stage, request=replace(one.request, iterations=100, known_end=True), **fields)
+    return replace(one, stage=stage, request=replace(one.request, iterations=iterations, known_end=True), **fields)
 
 
 def test_of_trials_at_one_rung_those_of_the_least_losses_run_first() -> None:
@@ -248,6 +250,22 @@ def test_of_trials_at_one_rung_those_of_the_least_losses_run_first() -> None:
         assert set(sizes(decide(*jobs, on=cluster(gpus=count))[1])) == {f"t{loss}" for loss in (1, 3, 5)[:count]}
     waiting = [replace(one, stage=Stage("search", "rung1", 4)) for one in jobs]
     assert set(sizes(decide(*waiting, on=cluster(gpus=1))[1])) == {"t5"}  # All of them are waited for: the first comes first.
+
+
+def test_a_trial_that_goes_on_for_nothing_is_weighed_beside_any_number_of_others() -> None:
+    """Of many jobs few are weighed: what their changes cost tells which."""
+    start = Costs(resume_s=5.0, restart_s=5.0)
+    running = at_rung("running", 9.0, 5.0, iterations=2, grant=Grant.of({"n0": 1}), costs=start)
+    first = replace(RUNG, name="rung0", jobs=6)
+    others = [at_rung(f"other{k}", stage=first, iterations=1, costs=start) for k in range(8)]
+
+    def chosen(resume_s: float) -> set[str]:
+        costs = replace(start, resume_s=resume_s)
+        ready = at_rung("ready", 9.0, 1.0, stage=replace(RUNG, jobs=1), iterations=16, costs=costs)
+        return set(sizes(decide(running, *others, ready, on=cluster(gpus=2))[1]))
+
+    assert chosen(0.01) == {"running", "ready"}
+    assert chosen(500.0) == {"running", "other0"}
 
 
 def test_ranks_at_rungs_are_those_within_a_search_and_its_best_trial_counts_as_much_as_without() -> None:
