@@ -117,7 +117,8 @@ class _Run:
 
     job: its key, "" unless it was started and not stopped. wanted: where it is to run. process: where its process was launched,
     None without one. last: where it ran last. at_result: whether Tune waits for the decision after a result; can_leave: whether
-    the trial can be paused with it. held: whether it was, so that the process waits, since held_s. results: since the launch.
+    the trial can be paused with it. held: whether it was, so that the process waits, since held_s. is_new: whether no trial
+    before had left a process where this one was launched. results: since the launch.
     step_s: seconds of an iteration, reported last, by shape. costs: reported last.
     """
 
@@ -133,6 +134,7 @@ class _Run:
     held_s: float = 0.0
     iteration: float = 0.0
     launched_s: float = 0.0
+    is_new: bool = True
     results: int = 0
     step_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
@@ -159,7 +161,8 @@ class RayTuneEngine(Engine):
         self._runs: dict[str, _Run] = {}
         # Each discarded trial has here its waiting process, and since when that waits.
         self._spent: dict[str, tuple[Placement, float]] = {}
-        self._starts: list[float] = []
+        self._launches: Counter[str] = Counter()  # of ranks, by node
+        self._starts: dict[bool, list[float]] = {True: [], False: []}  # Those of new processes, and all others.
 
     # --- the engine, for the GPU scheduler ---
 
@@ -256,7 +259,8 @@ class RayTuneEngine(Engine):
         steps = result.iteration - run.iteration  # The difference is below 1 after a return to a checkpoint.
         run.iteration = result.iteration
         if run.process and run.results == 0:
-            self._starts = [*self._starts, max(now - run.launched_s - result.step_s, 0.0)][-STARTS:]
+            starts = self._starts[run.is_new]
+            starts[:] = [*starts, max(now - run.launched_s - result.step_s, 0.0)][-STARTS:]
         if run.job and not run.finished:
             run.reports.append(Report(now, result.iteration, result.loss, result.total_s, result.accuracy))
             if run.process and steps > 0:
@@ -291,6 +295,7 @@ class RayTuneEngine(Engine):
                 run.process = None
             if self._tune.status(trial) == "PAUSED" and run.wanted:
                 run.process, run.launched_s, run.results = run.wanted, now, 0
+                run.is_new = self._needs_processes(run.wanted)
                 self._tune.launch(trial, run.wanted)
         # Processes end after the launches, so that launched trials find them.
         for trial, (process, since_s) in list(self._spent.items()):
@@ -304,6 +309,13 @@ class RayTuneEngine(Engine):
             elif run.held and run.process and (run.wanted or self._are_claimed(run.process) or now > run.held_s + self._hold_s):
                 run.held, run.process = False, None
                 self._tune.pause(trial)
+
+    def _needs_processes(self, placement: Placement) -> bool:
+        """Take in a launch, and return whether there have been fewer on its nodes than these have GPUs."""
+        gpus = {node.name: node.gpus for node in self.nodes()}
+        asked = gpus_by_node(placement)
+        self._launches.update(asked)
+        return any(self._launches[node] <= gpus.get(node, 0) for node in asked)
 
     def _are_claimed(self, process: Placement) -> bool:
         """Say whether others want the GPUs of a process that waits: whether more are wanted there than there are."""
@@ -376,12 +388,13 @@ class RayTuneEngine(Engine):
     def _new_costs(self, run: _Run) -> Costs | None:
         """Return what changes take, None where that is as reported before.
 
-        A start is that of all trials: the first ones are of new processes, which later trials take over. A trial that has come
-        to its target, and whose process waits, needs none.
+        A start is that of all trials: of those that may take over another one's process (`reuse_actors`), once such a one has
+        been measured. A trial that has come to its target, and whose process waits, needs none.
         """
-        if not self._starts:
+        starts = self._starts[False] or self._starts[True]
+        if not starts:
             return None
-        start_s = median(self._starts)
+        start_s = median(starts)
         known_s = run.costs.restart_s
         if abs(start_s - known_s) <= MIN_COST_CHANGE * known_s:
             start_s = known_s
