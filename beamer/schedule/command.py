@@ -21,6 +21,8 @@ from beamer.engines.local import LaunchSpec
 from beamer.errors import InputError
 from beamer.gpu.decider import by_policy
 from beamer.gpu.devices import Devices
+from beamer.gpu.engine import RunState
+from beamer.gpu.events import Allocated
 from beamer.gpu.link import EngineLink
 from beamer.gpu.policies import GPU_POLICIES
 from beamer.gpu.policy import GpuPolicy
@@ -29,7 +31,8 @@ from beamer.gpu.remote import begin, by_controller, leave, run_of
 from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
-from beamer.schedule.report import best_of, document, lines, remarks, rows, stopped_on_nothing, table
+from beamer.schedule.machine_gpus import HeldMemory, MachineGpus
+from beamer.schedule.report import best_of, document, lines, memory_line, remarks, rows, stopped_on_nothing, table
 from beamer.schedule.session import SearchSession
 from beamer.schedule.stop_signals import StopSignals
 from beamer.studies.events import Event
@@ -124,6 +127,9 @@ class _Command:
         self.console = _Output(self.signals)
         self.errors = _Output(self.signals, stderr=True)
         self.session: SearchSession
+        self.gpus = MachineGpus()
+        self.memory = HeldMemory(self.gpus)
+        self._memory_line = ""
         # True: the search stopped before a rung is judged on nothing; something may have been read since.
         self.judges_nothing = False
 
@@ -135,6 +141,8 @@ class _Command:
         logging.getLogger("beamer").addHandler(_PrintOnce(self.errors))
         journal = Journal(self.directory.journal)
         try:
+            if not stop:
+                self._find_gpus()
             self.directory.start(self.search, next(iter(journal.replay()), None) is not None)
             run = run_of(journal.replay(), self.controller, str(self.directory.path))
             decider = by_policy(self.policy, self.seed)
@@ -177,6 +185,7 @@ class _Command:
                 self.errors.print(escape(self._how_to_end(by_force=stop)), highlight=False, soft_wrap=True)
             self._end(stop, bool(left))
         finally:
+            self.gpus.close()
             journal.close()
 
     def print_event(self, event: Event, before: Mapping[str, Devices]) -> None:
@@ -184,6 +193,25 @@ class _Command:
         if not self.quiet:
             for line in lines(event, before, self.session.statistics, self.session.ledger):
                 self._print(line, event.at_s)
+            if isinstance(event, Allocated):
+                self._print_memory(event.at_s)
+
+    def _find_gpus(self) -> None:
+        """Check the GPUs of nodes that are of this machine. Raises `InputError` for those that are not there."""
+        self.gpus = self.search.engine.find_gpus()
+        self.memory = HeldMemory(self.gpus)
+        if self.gpus.remark:
+            self.errors.print(escape(self.gpus.remark), highlight=False, soft_wrap=True)
+
+    def _print_memory(self, at_s: float) -> None:
+        """Print what trials hold on GPUs as it was seen last, where it is known and another than was printed last."""
+        seen = self.session.scheduler.seen
+        held = {key: count for key, count in self.memory.last.items() if key in seen and seen[key].state.has_processes}
+        suspended = {key for key, one in seen.items() if one.state is RunState.SUSPENDED}
+        line = memory_line(held, suspended) if held else ""
+        if line and line != self._memory_line:
+            self._print(line, at_s)
+        self._memory_line = line
 
     def _run_jobs(self) -> None:
         poll_s = self.search.poll_s or self.search.engine.poll_interval_s
@@ -191,6 +219,7 @@ class _Command:
         wait = time.sleep if self.link is None else self.link.wait
         while not self.session.done and not self.session.judges_nothing and not self.signals:
             wake_s = self.session.step(self.clock())
+            self.memory.look(self.session.scheduler.seen, self.clock())
             if self.link is not None:
                 self._follow(self.link)
             wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), MIN_WAIT_S), poll_s)
@@ -290,7 +319,7 @@ class _Command:
     def _end(self, stop: bool, left: bool) -> None:
         """Print the table, write the figures, and set the exit code. left: whether something runs that should have ended."""
         tracker, statistics, now = self.session.tracker, self.session.statistics, self.clock()
-        found = rows(self.search, self.session.ledger, statistics, now)
+        found = rows(self.search, self.session.ledger, statistics, now, self.memory.most)
         last = self.session.ledger.decision
         policy = last.policy if last else "a controller" if self.controller else self.policy.name
         self.console.print(table(f"{self.search.name} under {policy}", found, bool(self.search.rungs)))

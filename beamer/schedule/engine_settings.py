@@ -13,6 +13,7 @@ from beamer.errors import InputError
 from beamer.file_numbers import Amount, NodeGpus
 from beamer.gpu.engine import Engine
 from beamer.gpu.model import Node
+from beamer.schedule.machine_gpus import MachineGpus
 from beamer.studies.model import check_identifier
 from beamer.validation import FileEntry
 
@@ -59,6 +60,10 @@ class EngineSettings(FileEntry, ABC):
     def poll_interval_s(self) -> float:
         """The time between two observations of jobs where the search file says nothing."""
         return POLL_INTERVAL_S
+
+    def find_gpus(self) -> MachineGpus:
+        """Return the GPUs of this machine, against which the declared ones have been checked. Raises `InputError`."""
+        return MachineGpus()
 
     def check_records(self, directory: Path, before: Self) -> None:
         """Check that jobs, of which the directory has records, are reached as with the settings before. Raises `InputError`."""

@@ -14,6 +14,7 @@ from beamer.engines.local.retire import retire
 from beamer.engines.local.supervisor.groups import KINDS
 from beamer.errors import InputError, nearest
 from beamer.schedule.engine_settings import POLL_INTERVAL_S, EngineSettings, Launch, Left, NodeSettings
+from beamer.schedule.machine_gpus import MachineGpus, find_gpus
 from beamer.validation import build
 
 REMOTE_POLL_INTERVAL_S = 1.0  # A poll of another machine is an ssh command.
@@ -27,7 +28,10 @@ LAUNCHERS: dict[str, type[Launcher]] = {
 
 class _Node(NodeSettings):
     devices: list[str] = Field(default=[])
-    """What CUDA_VISIBLE_DEVICES calls its GPUs, in order; by default `0`, `1` and so on."""
+    """What CUDA_VISIBLE_DEVICES calls its GPUs, in order; by default `0`, `1` and so on.
+
+    An index, the UUID of a GPU or of a MIG slice, or `-1` for a slot without a GPU.
+    """
     address: str = "127.0.0.1"
     """The IP address or name at which other nodes reach rank 0."""
     launcher: dict[str, Any] = Field(default={"kind": "subprocess"})
@@ -88,6 +92,10 @@ class LocalSettings(EngineSettings):
     def poll_interval_s(self) -> float:
         """Longer where a node is another machine."""
         return POLL_INTERVAL_S if all(node.launcher.direct for node in self.cluster.nodes) else REMOTE_POLL_INTERVAL_S
+
+    def find_gpus(self) -> MachineGpus:
+        """Check the nodes that are of this machine."""
+        return find_gpus(self.cluster.nodes)
 
     def check_records(self, directory: Path, before: Self) -> None:
         """Check that supervisors, which outlive the engine, are found where they were. Raises `InputError`."""

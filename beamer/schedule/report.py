@@ -1,8 +1,9 @@
 """What is printed and written of a search: lines while it runs, a table and figures at its end."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from rich import box
@@ -21,6 +22,8 @@ from beamer.studies.model import TrialStatus, split_key, trial_key
 from beamer.yaml_files import parse_scalar
 
 REACHED = "reached"
+NOTHING: Mapping[str, int] = MappingProxyType({})
+GIB = 2**30
 MAX_SHOWN = 400  # A line has at most so many characters of a reason; `--json` has all of it.
 
 
@@ -30,7 +33,8 @@ class TrialRow:
 
     loss, best_loss: None without a finite one. service_s, gpu_s: seconds on GPUs, GPU-seconds. failures: of its runs, each
     started again but for the last one of a configuration that failed. reason: of the latest, "" without any. refused: what it
-    printed as a report that is none, and what was expected; "" where nothing was.
+    printed as a report that is none, and what was expected; "" where nothing was. gpu_bytes: the most GPU memory that it was
+    seen to hold since this command began, None: not known.
     """
 
     name: str
@@ -47,6 +51,7 @@ class TrialRow:
     failures: int = 0
     reason: str = ""
     refused: str = ""
+    gpu_bytes: int | None = None
 
     @property
     def is_sound(self) -> bool:
@@ -54,9 +59,12 @@ class TrialRow:
         return self.status != TrialStatus.FAILED
 
 
-def rows(search: Search, ledger: GpuLedger, statistics: SearchStatistics, now: float) -> list[TrialRow]:
-    """Return a row per configuration, ranked, the best first."""
-    return ranked(search, [_row(search, ledger, statistics, trial.name, trial.values, now) for trial in search.trials])
+def rows(
+    search: Search, ledger: GpuLedger, statistics: SearchStatistics, now: float, gpu_bytes: Mapping[str, int] = NOTHING
+) -> list[TrialRow]:
+    """Return a row per configuration, ranked, the best first. gpu_bytes: as of `TrialRow`, by the keys of trials."""
+    found = [_row(search, ledger, statistics, trial.name, trial.values, now) for trial in search.trials]
+    return ranked(search, [replace(row, gpu_bytes=gpu_bytes.get(trial_key(search.name, row.name))) for row in found])
 
 
 def ranked(search: Search, found: Iterable[TrialRow]) -> list[TrialRow]:
@@ -146,21 +154,24 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 def table(title: str, found: Sequence[TrialRow], in_rungs: bool) -> Table:
     """Return a table with a row per configuration.
 
-    Its columns: iterations done, last and best loss, GPU-seconds, how often suspended and restarted, and, if any failed, how
-    many runs did.
+    Its columns: iterations done, last and best loss, GPU-seconds, where it is known of any the most GPU memory that it was seen
+    to hold, in GiB, how often suspended and restarted, and, if any failed, how many runs did.
     """
+    holds = any(row.gpu_bytes is not None for row in found)
     fails = any(row.failures for row in found)
     made = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     made.add_column("configuration", overflow="fold", ratio=1)
     for heading in ("status", *(["rung"] if in_rungs else [])):
         made.add_column(heading, no_wrap=True)
-    for heading in ("done", "loss", "best", "GPU s", "susp.", "rest.", *(["fail."] if fails else [])):
+    held = ["GPU GiB"] if holds else []
+    for heading in ("done", "loss", "best", "GPU s", *held, "susp.", "rest.", *(["fail."] if fails else [])):
         made.add_column(heading, justify="right", no_wrap=True)
     for row in found:
         cells = [row.name, row.status, *([row.rung.removeprefix("rung")] if in_rungs else []), f"{row.iterations:g}"]
         cells += ["-" if loss is None else f"{loss:.4g}" for loss in (row.loss, row.best_loss)]
         counts = (row.suspensions, row.restarts, *([row.failures] if fails else []))
-        made.add_row(*map(escape, cells), f"{row.gpu_s:.1f}", *map(str, counts))
+        memory = ["-" if row.gpu_bytes is None else f"{row.gpu_bytes / GIB:.1f}"] if holds else []
+        made.add_row(*map(escape, cells), f"{row.gpu_s:.1f}", *memory, *map(str, counts))
     return made
 
 
@@ -230,6 +241,13 @@ def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatist
 
 def _short(key: str) -> str:
     return split_key(key)[1]
+
+
+def memory_line(held: Mapping[str, int], suspended: Collection[str]) -> str:
+    """Return the line about the GPU memory that trials hold, the most first. held: bytes, by key; suspended: keys."""
+    ordered = sorted(held, key=lambda key: (-held[key], key))
+    parts = [f"{_short(key)} {held[key] / GIB:.1f} GiB{' (suspended)' if key in suspended else ''}" for key in ordered]
+    return "GPU memory: " + ", ".join(parts)
 
 
 def _where(devices: Devices) -> str:

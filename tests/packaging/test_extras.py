@@ -37,6 +37,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "gpu": ["beamer.schedule", "beamer.gpu", "beamer.engines.local", "beamer.engines.simulated", "beamer.studies"],
     "inspect": ["beamer.inspect", "beamer.client"],
     "identity": ["controller.commands.certificates", "controller.commands.token"],
+    "nvidia": ["beamer.nvidia"],
     "optuna": ["beamer.integrations.optuna"],
     "parquet": ["beamer.report"],
     "postgresql": ["controller", "beamer.studies"],

@@ -29,6 +29,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "eval/ray_cluster.py",
         "eval/ray_workers.py",
     ),
+    "pynvml": ("beamer/nvidia/",),
     "optuna": ("beamer/integrations/optuna",),
     "markdown_it": ("eval/report/",),
     "torch": ("eval/gpu/ddp_trainer.py", "topologies/emulation/digits_training.py"),
