@@ -16,11 +16,12 @@ def names_uuid(device: str) -> bool:
     return device.startswith((GPU_PREFIX, SLICE_PREFIX))
 
 
-def check_declared(field: str, gpus: int, devices: Sequence[str], found: Inventory) -> None:
+def check_declared(field: str, gpus: int, devices: Sequence[str], found: Inventory, widest: int = 1) -> None:
     """Check that a node's GPUs are there. Raises `InputError`, which names those that are.
 
     field: of the node, for messages. gpus: how many it has. devices: what CUDA_VISIBLE_DEVICES calls them: indices, UUIDs, of
-    GPUs also how they begin, or `NO_GPU`; empty: the indices from 0 on.
+    GPUs also how they begin, or `NO_GPU`; empty: the indices from 0 on. widest: the most GPUs that a trial may have, as CUDA
+    gives a process one slice of those in CUDA_VISIBLE_DEVICES (NVIDIA's MIG user guide, "CUDA Visible Devices").
     """
     if not devices and gpus > len(found.gpus):
         there = f"at most {len(found.gpus)}, as this machine has {_listed(found)}"
@@ -28,6 +29,9 @@ def check_declared(field: str, gpus: int, devices: Sequence[str], found: Invento
     for number, device in enumerate(devices or map(str, range(gpus))):
         if device != NO_GPU:
             _check(f"{field}.devices[{number}]" if devices else f"{field}.devices", device, found)
+    if min(widest, gpus) > 1 and (sliced := [device for device in devices if device.startswith(SLICE_PREFIX)]):
+        one = "GPUs that are no slices, as CUDA gives a process one slice, and trials may have several GPUs"
+        raise InputError(f"{field}.devices", sliced, f"{one}; or job.request with one GPU for a trial")
 
 
 def _check(field: str, device: str, found: Inventory) -> None:

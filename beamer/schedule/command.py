@@ -198,7 +198,7 @@ class _Command:
 
     def _find_gpus(self) -> None:
         """Check the GPUs of nodes that are of this machine. Raises `InputError` for those that are not there."""
-        self.gpus = self.search.engine.find_gpus()
+        self.gpus = self.search.engine.find_gpus(max(job.request.most for job in self.search.jobs.values()))
         self.memory = HeldMemory(self.gpus)
         if self.gpus.remark:
             self.errors.print(escape(self.gpus.remark), highlight=False, soft_wrap=True)
@@ -219,7 +219,7 @@ class _Command:
         wait = time.sleep if self.link is None else self.link.wait
         while not self.session.done and not self.session.judges_nothing and not self.signals:
             wake_s = self.session.step(self.clock())
-            self.memory.look(self.session.scheduler.seen, self.clock())
+            self.memory.look(self.session.scheduler.seen, self.clock)
             if self.link is not None:
                 self._follow(self.link)
             wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), MIN_WAIT_S), poll_s)

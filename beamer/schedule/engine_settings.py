@@ -61,8 +61,11 @@ class EngineSettings(FileEntry, ABC):
         """The time between two observations of jobs where the search file says nothing."""
         return POLL_INTERVAL_S
 
-    def find_gpus(self) -> MachineGpus:
-        """Return the GPUs of this machine, against which the declared ones have been checked. Raises `InputError`."""
+    def find_gpus(self, widest: int) -> MachineGpus:
+        """Return the GPUs of this machine, against which the declared ones have been checked. Raises `InputError`.
+
+        widest: the most GPUs that a trial may have. Most engines know nothing of GPUs.
+        """
         return MachineGpus()
 
     def check_records(self, directory: Path, before: Self) -> None:

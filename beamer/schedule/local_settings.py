@@ -93,9 +93,9 @@ class LocalSettings(EngineSettings):
         """Longer where a node is another machine."""
         return POLL_INTERVAL_S if all(node.launcher.direct for node in self.cluster.nodes) else REMOTE_POLL_INTERVAL_S
 
-    def find_gpus(self) -> MachineGpus:
+    def find_gpus(self, widest: int) -> MachineGpus:
         """Check the nodes that are of this machine."""
-        return find_gpus(self.cluster.nodes)
+        return find_gpus(self.cluster.nodes, widest)
 
     def check_records(self, directory: Path, before: Self) -> None:
         """Check that supervisors, which outlive the engine, are found where they were. Raises `InputError`."""

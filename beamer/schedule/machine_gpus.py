@@ -1,7 +1,8 @@
 """The GPUs of this machine for a search: whether those that are declared are there, and what its trials hold on them."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from beamer.engines.local import LocalNode
@@ -13,7 +14,9 @@ from beamer.nvidia.nvml import Nvml, open_nvml
 from beamer.process_stat import own_namespace, process_stat
 
 INTERVAL_S = 1.0
-"""The least time between two looks at what trials hold: each asks the driver for every GPU, which takes milliseconds."""
+"""The least time between two looks at what trials hold."""
+MAX_SHARE = 0.05
+"""Of the time may be spent on looks, as trials wait for decisions meanwhile."""
 INITIAL_NAMESPACE = 0xEFFFFFFC
 """Inode number of the machine's own namespace of process ids (PROC_PID_INIT_INO of Linux), which drivers count in."""
 
@@ -64,41 +67,41 @@ class HeldMemory:
         self._gpus = gpus
         self._due_s = -math.inf
 
-    def look(self, seen: Mapping[str, Observed], now: float) -> None:
+    def look(self, seen: Mapping[str, Observed], clock: Callable[[], float]) -> None:
         """Take in what trials hold, unless that was done just before. seen: as the engine reports them."""
-        if now < self._due_s:
+        begun_s = clock()
+        if begun_s < self._due_s:
             return
-        self._due_s = now + INTERVAL_S
         self.last = self._gpus.held_bytes(seen)
+        ended_s = clock()
+        self._due_s = ended_s + max(INTERVAL_S, (ended_s - begun_s) / MAX_SHARE)
         for key, count in self.last.items():
             self.most[key] = max(self.most.get(key, 0), count)
 
 
-def find_gpus(nodes: Sequence[LocalNode]) -> MachineGpus:
+def find_gpus(nodes: Sequence[LocalNode], widest: int) -> MachineGpus:
     """Check that the GPUs of nodes that are of this machine are there; where none is known, check nothing.
 
-    Raises `InputError` for the first that is not there.
+    widest: the most GPUs that a trial may have. Raises `InputError` for the first node that cannot be served as it is declared.
     """
     here = {index: node for index, node in enumerate(nodes) if node.launcher.direct and node.gpus}
-    if not here:
+    nvml = open_nvml() if here else None
+    if nvml is None:
         return MachineGpus()
-    nvml = open_nvml()
     if isinstance(nvml, NoGpus):
-        return _unchecked(nvml, list(here.values()))
-    found = nvml.inventory()
-    try:
+        return _unchecked(nvml, here.values())
+    with ExitStack() as stack:
+        stack.enter_context(nvml)
+        found = nvml.inventory()
         if isinstance(found, NoGpus):
-            return _unchecked(found, list(here.values()))
+            return _unchecked(found, here.values())
         for index, node in here.items():
-            check_declared(f"nodes[{index}]", node.gpus, node.devices, found)
-        opened, nvml = nvml, None
-        return MachineGpus("", opened, {node.name for node in here.values()})
-    finally:
-        if nvml is not None:
-            nvml.close()
+            check_declared(f"nodes[{index}]", node.gpus, node.devices, found, widest)
+        stack.pop_all()
+    return MachineGpus("", nvml, {node.name for node in here.values()})
 
 
-def _unchecked(missing: NoGpus, nodes: Sequence[LocalNode]) -> MachineGpus:
+def _unchecked(missing: NoGpus, nodes: Collection[LocalNode]) -> MachineGpus:
     """Return that nothing is known, and say so where the nodes or the machine show that GPUs of NVIDIA's are meant."""
     # A machine that lacks these has slots, unless somebody says otherwise.
     slots: tuple[Lack, ...] = (Lack.PACKAGE, Lack.LIBRARY)

@@ -29,6 +29,7 @@ MAX_WORDS = {
     "docs/faq.md": 1000,
     "docs/see-and-end.md": 600,
     "docs/tuners/command.md": 2550,
+    "docs/tuners/gpus.md": 450,
     "docs/tuners/warm-starts.md": 480,
     "docs/tuners/ray-tune.md": 1800,
     "docs/tuners/ray-tune-callback.md": 300,
