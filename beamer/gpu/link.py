@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -49,6 +50,7 @@ CONNECT_S = 5.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0  # pauses between rounds of the controllers, seconds
 MAX_MESSAGE_BYTES = 4 << 20  # A message for 10 000 trials fits.
 MAX_SHOWN = 200  # So many characters of a refusal are shown.
+NOTHING: Mapping[str, int] = MappingProxyType({})
 _REPORTS = frozenset(kind.versioned.stored_name for kind in (TrialReported, ReportRefused, RanksSeen))
 """The kinds of events that nothing else builds on."""
 SCHEMES: Mapping[str, str] = {"http": "ws", "https": "wss"}
@@ -120,12 +122,16 @@ class EngineLink:
                 return None
             return ReceivedAssignment(self._connection, self._assignment)
 
-    def use(self, devices: Devices) -> None:
-        """Have it reported what processes compute on, now that `acted_upon` is carried out as far as it can be."""
+    def use(self, devices: Devices, held_bytes: Mapping[str, int] = NOTHING) -> None:
+        """Have it reported what processes compute on, now that `acted_upon` is carried out as far as it can be.
+
+        held_bytes: as of `GpusUsed`.
+        """
         with self._changed:
             acted = self.acted_upon
             is_of_now = acted is not None and acted.connection == self._connection
-            self._uses = GpusUsed(assignment=acted.assignment.number if acted is not None and is_of_now else 0, devices=devices)
+            number = acted.assignment.number if acted is not None and is_of_now else 0
+            self._uses = GpusUsed(assignment=number, devices=devices, held_bytes=dict(held_bytes))
             self._changed.notify_all()
 
     @property

@@ -79,12 +79,14 @@ class SearchEvents(_Message):
 class GpusUsed(_Message):
     """The GPUs that processes of the search compute on.
 
-    assignment: the number of the latest that has been acted upon, 0: none of this connection yet.
+    assignment: the number of the latest that has been acted upon, 0: none of this connection yet. held_bytes: by trial, the
+    GPU memory that its processes hold, suspended ones too, of trials of which it is known; nothing follows from it.
     """
 
     kind: Literal["used"] = "used"
     assignment: Number
     devices: Devices
+    held_bytes: Annotated[dict[str, Number], Since(2)] = {}
 
 
 class EngineLeft(_Message):

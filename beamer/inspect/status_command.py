@@ -140,6 +140,7 @@ def _gpus(gpus: Json) -> dict[str, Any]:
         "gpus": sum(node["gpus"] for node in gpus["nodes"]),
         "used": sum(len(devices) for devices in gpus["trials"].values()),
         "engines": gpus["engines"],
+        "held_bytes": sum(gpus.get("held_bytes", {}).values()),  # A controller of version 1 does not have it.
     }
 
 
@@ -195,5 +196,6 @@ def _gpus_in_words(gpus: Json | None) -> str | None:
     if gpus is None or not (gpus["policy"] or gpus["nodes"]):
         return None
     by = f" by {shown(gpus['policy'])}" if gpus["policy"] else ""
+    held = f", {gpus['held_bytes'] / 2**30:.1f} GiB held" if gpus["held_bytes"] else ""
     engines = f", engines of {few(gpus['engines'])}" if gpus["engines"] else ", no engine"
-    return f"{gpus['used']} of {gpus['gpus']} on {gpus['nodes']} nodes are given{by}{engines}"
+    return f"{gpus['used']} of {gpus['gpus']} on {gpus['nodes']} nodes are given{by}{engines}{held}"

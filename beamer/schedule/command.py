@@ -40,6 +40,7 @@ from beamer.studies.journal.store import Journal
 
 ALL_FAILED = LEFT = 1  # exit codes; LEFT: something still runs that should have ended
 REFUSED, SOME_FAILED = 2, 3
+MEMORY_STEP = 1 << 26  # Bytes: a controller is told of what trials hold when it has changed by so much, not with every look.
 MIN_WAIT_S = 0.005  # the least time between two steps
 POLICY = "convergence"
 PARK_TIMEOUT_S = 30.0  # The time is in addition to what a job may take to write its checkpoint.
@@ -247,7 +248,7 @@ class _Command:
 
     def _follow(self, link: EngineLink) -> None:
         """Tell the controller what is used, and do what it says of the search as a whole."""
-        link.use(self.session.used)
+        link.use(self.session.used, {key: count // MEMORY_STEP * MEMORY_STEP for key, count in self.memory.last.items()})
         if link.refusal:
             self.errors.print(f"the controller refuses the search: {escape(link.refusal)}", highlight=False, soft_wrap=True)
             how = f"it keeps the GPUs of {self.search.name} back until the study is ended there"

@@ -9,9 +9,9 @@ said that it leaves: see `controller.gpu.level`.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -34,6 +34,7 @@ from beamer.gpu.protocol import (
 )
 from beamer.log_limit import LogLimit
 from beamer.studies.events import EncodedEvent, Event, decode
+from beamer.studies.model import trial_key
 from beamer.versioned_messages import encode
 from controller.event_loop.time_slices import TimeSlices, batched
 from controller.limited_log import LimitedLog
@@ -77,12 +78,16 @@ class EngineListener(Protocol):
 
 @dataclass
 class SessionFacts:
-    """What is known of an engine's connection. taken, known, settled: as of `SearchAssignment`. uses: the GPUs that it uses."""
+    """What is known of an engine's connection. taken, known, settled: as of `SearchAssignment`. uses: the GPUs that it uses.
+
+    held_bytes: as of `GpusUsed`.
+    """
 
     known: bool = False
     taken: int = 0
     settled: bool = False
     uses: frozenset[Device] = frozenset()
+    held_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 class EngineHub:
@@ -102,6 +107,11 @@ class EngineHub:
     def connected(self) -> frozenset[str]:
         """The studies whose engines are connected."""
         return frozenset(self._sessions)
+
+    @property
+    def held_bytes(self) -> dict[str, int]:
+        """The GPU memory that processes of trials hold, by trial, of those whose engines are connected and know it."""
+        return {key: count for _, one in sorted(self._sessions.items()) for key, count in one.facts.held_bytes.items()}
 
     def used(self, besides: str) -> frozenset[Device]:
         """Return the GPUs that processes of other studies than one may compute on."""
@@ -288,7 +298,11 @@ class _EngineSession(PeerSession[FromEngine]):
             match await self.receive():
                 case EngineHello():
                     raise InputError("hello", self._study, "one hello per connection")
-                case GpusUsed(assignment=number, devices=devices):
+                case GpusUsed(assignment=number, devices=devices, held_bytes=held):
+                    for key in held:
+                        if not key.startswith(trial_key(self._study, "")):
+                            raise InputError("held_bytes", key, f"a trial of study {self._study}")
+                    self.facts.held_bytes = held
                     self._take_uses(number, frozenset(devices))
                 case EngineLeft():
                     self._listener.engine_left(self._study)

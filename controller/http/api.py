@@ -311,7 +311,10 @@ def _add_reads(app: FastAPI, runtime: Runtime, authorization: Any) -> None:
 
     @app.get("/v1/gpus")
     async def gpus() -> Response:
-        """Return which trials have which GPUs, and who waits."""
+        """Return which trials have which GPUs, and who waits.
+
+        `held_bytes` has the GPU memory of trials that hold any, suspended ones too, as far as their engines know it.
+        """
         return AsciiResponse(responses.gpus_response(runtime))
 
     @app.get("/v1/latencies")

@@ -73,7 +73,7 @@ def hosts_response(runtime: Runtime) -> dict[str, Any]:
 
 
 def gpus_response(runtime: Runtime) -> dict[str, Any]:
-    """Return the nodes that are up, who decides, the allocation in force, and whose engines are connected."""
+    """Return the nodes that are up, who decides, the allocation in force, whose engines are connected, and what trials hold."""
     gpus, level = runtime.gpus, runtime.gpu
     return {
         "policy": level.policy if level else None,
@@ -81,6 +81,7 @@ def gpus_response(runtime: Runtime) -> dict[str, Any]:
         "nodes": [{"name": node.name, "gpus": node.gpus, "cpus": node.cpus} for node in gpus.cluster.nodes],
         "generation": gpus.decision.generation if gpus.decision else 0,
         "trials": {key: [list(device) for device in gpus.devices[key]] for key in gpus.granted},
+        "held_bytes": {key: held for key, held in sorted(level.engines.held_bytes.items()) if gpus.job(key)} if level else {},
     }
 
 

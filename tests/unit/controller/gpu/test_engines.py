@@ -10,6 +10,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+import beamer.cli
 from beamer.errors import InputError, PlatformError
 from beamer.gpu.devices import Devices
 from beamer.gpu.events import Allocated, GpusRequested, NodesSeen, RanksSeen, RunFailed, RunFinished, TrialReported
@@ -29,8 +30,10 @@ from beamer.studies.events import (
 )
 from beamer.studies.model import Process, Profile, TrialStatus
 from beamer.studies.tracker import STUDIES, Tracker
+from controller.http.responses import gpus_response
 from controller.runtime import Runtime
 from tests.support import plain_http
+from tests.support.commands import run_here
 from tests.support.served_controller import Served, served
 from topologies.single import build
 
@@ -86,6 +89,10 @@ class Engine:
 
     def use(self, *devices: tuple[str, int]) -> None:
         self.socket.send(GpusUsed(assignment=self.assignment.number, devices=devices).model_dump_json())
+
+    def hold(self, held_bytes: dict[str, int]) -> None:
+        """Say what GPU memory trials hold, as an engine of today."""
+        self.socket.send(GpusUsed(assignment=self.assignment.number, devices=(), held_bytes=held_bytes).model_dump_json())
 
     def close(self) -> None:
         self._opened.close()
@@ -149,8 +156,30 @@ def test_a_trial_that_is_granted_gpus_has_workers_and_a_class_until_it_ends(cont
     assert controller.until(lambda runtime: "s/a" not in runtime.plan.jobs)
     assert plain_http.get(f"{controller.url}/v1/gpus").json() == {
         "policy": "fifo", "engines": ["s"], "nodes": [{"name": n.name, "gpus": 1, "cpus": 0.0} for n in NODES],
-        "generation": controller.ask(lambda runtime: runtime.gpus.decision.generation), "trials": {},
+        "generation": controller.ask(lambda runtime: runtime.gpus.decision.generation), "trials": {}, "held_bytes": {},
     }  # fmt: skip
+
+
+def test_gpu_memory_is_shown_of_trials_that_have_not_ended(controller: Served, engines: Any) -> None:
+    first, second = engines("s1"), engines("s2")
+    first.submit("a")
+    second.submit("b")
+    first.hold({"s1/a": 3 << 30, "s1/gone": 5})
+    second.hold({"s2/b": 1 << 29})
+    both = {"s1/a": 3 << 30, "s2/b": 1 << 29}
+    assert controller.until(lambda runtime: gpus_response(runtime)["held_bytes"] == both)
+    assert plain_http.get(f"{controller.url}/v1/gpus").json()["held_bytes"] == both
+    done = run_here(beamer.cli.main, "status", "--url", controller.url)
+    assert " on 2 nodes are given by fifo, engines of s1, s2, 3.5 GiB held\n" in done.stdout
+    first.close()
+    assert controller.until(lambda runtime: gpus_response(runtime)["held_bytes"] == {"s2/b": 1 << 29})
+
+
+@pytest.mark.parametrize("key", ["s2/b", "s", "s/", "%"])
+def test_an_engine_says_what_trials_of_its_own_study_hold(key: str, controller: Served, engines: Any) -> None:
+    engine = engines("s1")
+    engine.hold({key: 1})
+    assert refusal(engine) == f"held_bytes: got {key!r}, expected a trial of study s1"
 
 
 def test_gpus_of_one_search_go_to_another_once_nothing_computes_on_them(controller: Served, engines: Any) -> None:
