@@ -56,8 +56,8 @@ class Cluster:
 class Costs:
     """What changing a job's GPUs takes, seconds in which it computes nothing.
 
-    suspend_s, resume_s: memory kept. restart_s: from a checkpoint, on other GPUs or another number of them. 0: nothing, or not
-    measured.
+    suspend_s, resume_s: memory kept, or moved to the host and back. restart_s: from a checkpoint, on other GPUs or another
+    number of them. 0: nothing, or not measured.
     batch_s: another batch size on the same GPUs; None: a restart.
     """
 

@@ -9,10 +9,12 @@ from pydantic import Field, model_validator
 
 from beamer.engines.local import Launcher, LocalCluster, LocalEngine, LocalNode, MininetHost, NetworkNamespace, Ssh, Subprocess
 from beamer.engines.local.leftovers import LeftOnNode, left_of_jobs
+from beamer.engines.local.memory_mode import MemoryMode
 from beamer.engines.local.record import Record, load
 from beamer.engines.local.retire import retire
 from beamer.engines.local.supervisor.groups import KINDS
 from beamer.errors import InputError, nearest
+from beamer.file_numbers import SyncBytes
 from beamer.schedule.engine_settings import POLL_INTERVAL_S, EngineSettings, Launch, Left, NodeSettings
 from beamer.schedule.machine_gpus import MachineGpus, find_gpus
 from beamer.validation import build
@@ -44,6 +46,9 @@ class _Node(NodeSettings):
     python: str = ""
     """The path of the interpreter that has Beamer there; by default that of `beamer schedule`."""
 
+    host_memory: SyncBytes = 0
+    """Host memory that suspended jobs' GPU memory may take, in bytes or as `64GiB`; 0: any. What is beyond it is saved."""
+
     def made(self, where: str) -> LocalNode:
         kind = self.launcher.get("kind")
         if not isinstance(kind, str) or kind not in LAUNCHERS:
@@ -56,13 +61,19 @@ class _Node(NodeSettings):
 class LocalSettings(EngineSettings):
     """Settings of `LocalEngine`."""
 
-    may_change: ClassVar[tuple[str, ...]] = ("nodes", "group", "prepare")
+    may_change: ClassVar[tuple[str, ...]] = ("nodes", "group", "prepare", "memory", "keep_memory")
     preloads: ClassVar[bool] = True
 
     nodes: list[_Node] = Field(min_length=1)  # type: ignore[assignment]  # Nothing is added to them.
     """The nodes, and how each is reached."""
-    keep_memory: bool = True
-    """Whether suspended jobs are frozen on their GPUs; otherwise they leave them at an iteration boundary."""
+    memory: MemoryMode = MemoryMode.AUTO
+    """Where the GPU memory of suspended jobs is: `gpu`, `host`, `none` or `auto`.
+
+    `gpu`: it stays on the GPU. `host`: NVIDIA's driver moves it to host memory, and back. `none`: suspended jobs are saved at
+    an iteration boundary, and their processes end. `auto`: it stays while what is to run fits beside it; else it is moved.
+    """
+    keep_memory: bool | None = Field(default=None, exclude=True)
+    """The former name: `true` is `memory: gpu`, `false` is `memory: none`."""
     prepare: bool = True
     """Whether configurations that come next are started ahead, on processors alone, while others have the GPUs.
 
@@ -71,6 +82,15 @@ class LocalSettings(EngineSettings):
     """
     group: str = "auto"
     """How processes are frozen: `cgroup2`, `signals`, or `auto`, which takes the first of them that can be had."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_former_name(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or not isinstance(kept := content.get("keep_memory"), bool):
+            return content
+        if "memory" in content:
+            raise InputError("keep_memory", kept, "no such key beside memory, which has taken its place")
+        return {**content, "memory": (MemoryMode.GPU if kept else MemoryMode.NONE).value}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -86,7 +106,7 @@ class LocalSettings(EngineSettings):
 
     def open(self, directory: Path, launch: Launch, clock: Callable[[], float]) -> LocalEngine:
         """Return the engine."""
-        return LocalEngine(self.cluster, directory, launch, self.keep_memory, self.group, clock, self.prepare)
+        return LocalEngine(self.cluster, directory, launch, self.memory, self.group, clock, self.prepare)
 
     @property
     def poll_interval_s(self) -> float:

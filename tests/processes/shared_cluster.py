@@ -89,7 +89,7 @@ class SharedCluster:
             },
             "configurations": [{"name": trial, "lr": rate} for trial, rate in rates.items()],
             "rungs": RUNGS,
-            "keep_memory": False,  # so that a program that is suspended has left its GPU
+            "memory": "none",  # so that a program that is suspended has left its GPU
             "retries": 30,
             **keys,
         }

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from beamer.engines.local import LaunchSpec, LocalNode
+from beamer.engines.local.memory_mode import MemoryMode
 from beamer.testing.engine_harness import EngineHarness, Seen
 from beamer.testing.engines import ENGINE_CHECKS, EngineCheck
 from tests.processes.site import Cable, Site, read, until
@@ -22,14 +23,14 @@ raise SystemExit("no such data")
 
 
 class LocalHarness(EngineHarness):
-    def __init__(self, site: Site, keep_memory: bool, preload: tuple[str, ...] = ()) -> None:
+    def __init__(self, site: Site, memory: MemoryMode, preload: tuple[str, ...] = ()) -> None:
         self.preload = preload
         self.site = site
         self.cable = site.root / "cable"
         self.cable.touch()
         site.nodes = (LocalNode("one", 2), LocalNode("two", 2, launcher=Cable(self.cable)))
-        self.keep_memory = keep_memory
-        self.engine = site.engine(keep_memory=keep_memory, prepares=True)
+        self.memory = memory
+        self.engine = site.engine(memory=memory, prepares=True)
 
     def job(self, name: str, iterations: int) -> str:
         self.site.trainer(name, iterations, "--pause-s", "0.005")
@@ -50,7 +51,7 @@ class LocalHarness(EngineHarness):
 
     def succeed(self) -> None:
         self.engine.close()
-        self.engine = self.site.engine(keep_memory=self.keep_memory, prepares=True)
+        self.engine = self.site.engine(memory=self.memory, prepares=True)
 
     def has_processes(self, key: str) -> bool:
         return any(f"/{key}-".encode() in read(pid, "environ") for pid in self.site.ranks())
@@ -67,11 +68,12 @@ class LocalHarness(EngineHarness):
 
 
 @pytest.mark.parametrize(
-    "keep_memory", [pytest.param(True, id="memory"), pytest.param(False, id="checkpoints", marks=pytest.mark.long)]
+    "memory",
+    [pytest.param(MemoryMode.GPU, id="memory"), pytest.param(MemoryMode.NONE, id="checkpoints", marks=pytest.mark.long)],
 )
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
-def test_local(check: EngineCheck, keep_memory: bool, site: Site) -> None:
-    check(LocalHarness(site, keep_memory))
+def test_local(check: EngineCheck, memory: MemoryMode, site: Site) -> None:
+    check(LocalHarness(site, memory))
 
 
 @pytest.mark.long

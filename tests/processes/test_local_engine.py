@@ -12,6 +12,7 @@ from random import Random
 import pytest
 
 from beamer.engines.local import LaunchSpec
+from beamer.engines.local.memory_mode import MemoryMode
 from beamer.errors import EngineError, InputError
 from beamer.gpu.engine import Placement, RunState
 from beamer.testing.trainer import Options, State
@@ -203,7 +204,7 @@ def test_a_parked_job_holds_nothing_and_goes_on_elsewhere(site: Site) -> None:
 def test_without_memory_a_suspended_job_is_parked(site: Site) -> None:
     trace = site.trainer("job", 300, "--pause-s", "0.002")
     site.hold("job", 100)
-    engine = site.engine(keep_memory=False)
+    engine = site.engine(memory=MemoryMode.NONE)
     assert not engine.keeps_memory
     engine.start("job", on("localhost"))
     site.until_step(engine, "job")

@@ -30,6 +30,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "eval/ray_workers.py",
     ),
     "pynvml": ("beamer/nvidia/",),
+    "cuda": ("beamer/nvidia/",),
     "optuna": ("beamer/integrations/optuna",),
     "markdown_it": ("eval/report/",),
     "torch": ("eval/gpu/ddp_trainer.py", "topologies/emulation/digits_training.py"),

@@ -6,6 +6,7 @@ continues; as long as one lives no other can use its directory.
 """
 
 import hashlib
+import logging
 import os
 import re
 import threading
@@ -16,18 +17,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from beamer.engines.local.eviction import DeviceMemory, GpuMemory, Resident, eviction
 from beamer.engines.local.job import MAX_POLL_S, POLL_S, Busy, LocalJob
+from beamer.engines.local.memory_mode import MemoryMode
 from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.spare import SpareCapacity
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
-from beamer.engines.local.states import Phase
+from beamer.engines.local.states import MemoryPlace, Phase
 from beamer.engines.local.supervisor import groups, store
 from beamer.engines.local.supervisor.messages import Checkpoint
 from beamer.engines.local.supervisor.warm import servers
 from beamer.errors import EngineError, InputError, nearest
 from beamer.gpu.engine import Engine, Observed, Placement, check_placement
 from beamer.gpu.model import Node
+
+log = logging.getLogger("beamer.engines.local")
 
 STEP_S = 5.0
 WORKERS = 16
@@ -37,9 +42,9 @@ class LocalEngine(Engine):
     """Runs real training processes.
 
     cluster: where. root: the directory of jobs, which one engine at a time uses. launch: what to run for a job, called when it
-    is first started; it raises `LookupError` for one that it does not know. keep_memory: whether suspended jobs are frozen on
-    their GPUs, or leave them at an iteration boundary. group: how processes are frozen, one of `groups.KINDS`. clock: the
-    scheduler's, which reports are on. prepares: as of `Engine`.
+    is first started; it raises `LookupError` for one that it does not know. memory: where that of suspended jobs is.
+    gpu_memory: of this machine; None: not known, so that `auto` is `gpu`, as it is on other machines. group: how processes are
+    frozen, one of `groups.KINDS`. clock: the scheduler's, which reports are on. prepares: as of `Engine`.
     """
 
     def __init__(
@@ -47,14 +52,21 @@ class LocalEngine(Engine):
         cluster: LocalCluster,
         root: Path,
         launch: Callable[[str], LaunchSpec],
-        keep_memory: bool = True,
+        memory: MemoryMode = MemoryMode.AUTO,
         group: str = "auto",
         clock: Callable[[], float] = time.time,
         prepares: bool = False,
+        gpu_memory: GpuMemory | None = None,
     ) -> None:
         if group not in groups.KINDS:
             raise InputError("group", group, nearest(group, groups.KINDS))
-        self.keeps_memory = keep_memory
+        self.keeps_memory = memory is not MemoryMode.NONE
+        self._memory = memory
+        self._gpu_memory = gpu_memory
+        bounded = next((node for node in cluster.nodes if node.host_memory), None)
+        if bounded and (gpu_memory is None or not bounded.launcher.direct):
+            expected = "0, as what processes hold on the node's GPUs is not known here"
+            raise InputError(f"{bounded.name}.host_memory", bounded.host_memory, expected)
         self.prepares = prepares
         self._spare = SpareCapacity()
         self._cluster = cluster
@@ -72,8 +84,9 @@ class LocalEngine(Engine):
         self._jobs: dict[str, LocalJob] = {}
         for path in sorted(self._root.glob("*/job")):
             if (record := load(path)) is not None:
-                self._jobs[record.job] = LocalJob(record, path.parent, cluster, self._monitor, group)
+                self._jobs[record.job] = self._made(record, path.parent)
         self._pool = ThreadPoolExecutor(WORKERS, "beamer-nodes")
+        self._refusals: set[str] = set()
         self._closed = False
         self._has_steps = threading.Event()
         self._has_steps.set()
@@ -121,11 +134,13 @@ class LocalEngine(Engine):
             local_job.advance("prepare", until, Phase.LAUNCHING)
 
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
-        """Run a job on these GPUs, from its checkpoint if it has one.
+        """Run a job on these GPUs, from its checkpoint if it has one; while memory there makes room for it, that is put off.
 
         A suspended one is resumed, or restarted where they differ. A job that runs or has ended is left as it is.
         """
         left_s = self._check(job, "start", placement, timeout_s)
+        if not self._has_room(job, placement, left_s):
+            return
         with self._locked(self._jobs.get(job) or self._new(job, placement), "start", left_s) as (local_job, until):
             if local_job.is_ahead and local_job.record.placement != placement:
                 local_job.drop("start", until, placement)
@@ -145,13 +160,21 @@ class LocalEngine(Engine):
             local_job.advance("start", until, Phase.LAUNCHING)
 
     def suspend(self, job: str, timeout_s: float = 5.0) -> None:
-        """Freeze a job's processes on all of its nodes, or park the job where memory is not kept."""
+        """Freeze a job's processes on all of its nodes, or park the job where memory is not kept.
+
+        Where it is moved to the host, that is under way: the job is STOPPING until it is there.
+        """
         if self._get(job, "suspend").is_ahead:
             return
-        if not self.keeps_memory:
+        if not self.keeps_memory or self._get(job, "suspend").never_offloads:
+            self.resize(job, None, timeout_s)
+            return
+        held = self._measured(self._get(job, "suspend"))
+        if self._memory is MemoryMode.HOST and not self._fits_on_host(self._get(job, "suspend"), held):
             self.resize(job, None, timeout_s)
             return
         with self._locked(self._get(job, "suspend"), "suspend", timeout_s) as (local_job, until):
+            local_job.offloads = self._memory is MemoryMode.HOST
             local_job.advance("suspend", until, Phase.LAUNCHING, Phase.STOPPING, Phase.KILLING)
             if local_job.record.phase is Phase.LAUNCHED:
                 local_job.freeze(True, until)
@@ -159,6 +182,8 @@ class LocalEngine(Engine):
 
     def resume(self, job: str, timeout_s: float = 5.0) -> None:
         """Let a suspended job's processes continue; where memory is not kept, run it on the GPUs that it had."""
+        if not self._has_room(job, self._get(job, "resume").record.placement, timeout_s):
+            return
         with self._locked(self._get(job, "resume"), "resume", timeout_s) as (local_job, until):
             if not self.keeps_memory and local_job.record.phase in (Phase.PARKED, Phase.STOPPING):
                 self.start(job, local_job.record.next_placement or local_job.record.placement, timeout_s)
@@ -233,6 +258,11 @@ class LocalEngine(Engine):
         except EngineError:  # What is known holds until the job's supervisors answer, or its record can be written, again.
             return job.observed()
         finally:
+            if job.refusal and job.refusal not in self._refusals:
+                self._refusals.add(job.refusal)
+                log.warning(
+                    "suspended trials are saved, and their processes end, where GPU memory cannot be moved: %s", job.refusal
+                )
             if job.record.phase.is_transient:
                 self._has_steps.set()
 
@@ -275,16 +305,83 @@ class LocalEngine(Engine):
                 except (OSError, ValueError) as error:
                     raise EngineError(f"{job}: start: {directory} cannot be used: {error}") from error
                 spec = replace(spec, checkpoint=spec.checkpoint or str(directory / "checkpoint"))
-                known = LocalJob(
+                known = self._made(
                     Record(job, spec, placement, nodes, run=last.run + 1, unlaunched=nodes, progress=last.progress, held=held),
                     directory,
-                    self._cluster,
-                    self._monitor,
-                    self._group,
                 )
                 known.set()
                 self._jobs[job] = known
             return self._jobs[job]
+
+    def _measured(self, job: LocalJob) -> int:
+        """Measure what a job that runs here holds on each of its GPUs at most, in bytes; 0: not known."""
+        if self._gpu_memory is not None:
+            memory = self._gpu_memory.read()
+            found = [self._held(job, node, index, memory) for node, index in job.record.placement.devices]
+            job.gpu_bytes = max(found, default=0) or job.gpu_bytes
+        return job.gpu_bytes
+
+    def _held(self, job: LocalJob, node: str, index: int, memory: Mapping[str, DeviceMemory]) -> int:
+        there = self._cluster.node.get(node)
+        if there is None or not there.launcher.direct or (device := memory.get(there.device(index))) is None:
+            return 0
+        return sum(device.held.get(pid, 0) for pid in job.tree(node))
+
+    def _has_room(self, job: str, placement: Placement, timeout_s: float) -> bool:
+        """Return whether a job fits on GPUs beside suspended ones; where it does not, have the memory of some leave them."""
+        if self._gpu_memory is None or self._memory is not MemoryMode.AUTO:
+            return True
+        known = self._jobs.get(job)
+        if known and known.record.phase is Phase.LAUNCHED and MemoryPlace.GPU in known.places:
+            return True  # It has its memory there already.
+        others = [one for name, one in sorted(self._jobs.items()) if name != job]
+        needed = (known.gpu_bytes if known else 0) or max((one.gpu_bytes for one in others), default=0)
+        memory = self._gpu_memory.read()
+        waits, leave = False, dict[str, None]()
+        for node, index in placement.devices:
+            here = self._cluster.node.get(node)
+            device = memory.get(here.device(index)) if here and here.launcher.direct else None
+            if device is None:
+                continue
+            there = [(one, self._held(one, node, index, memory)) for one in others]
+            leaving = sum(held for one, held in there if one.record.phase.is_transient or one.is_leaving)
+            residents = [
+                Resident(one.record.job, held, one.suspended_s)
+                for one, held in there
+                if one.record.phase is Phase.LAUNCHED and one.suspended and not one.is_ahead and not one.is_leaving
+            ]
+            due = eviction(needed, device.free, leaving, residents)
+            waits = waits or due.waits
+            leave |= dict.fromkeys(due.leave)
+        for name in leave:
+            self._offload(self._jobs[name], timeout_s)
+        return not waits
+
+    def _offload(self, job: LocalJob, timeout_s: float) -> None:
+        """Have a suspended job's memory leave its GPUs: for the host, or with its processes where that has no room either."""
+        if job.never_offloads or not self._fits_on_host(job, job.gpu_bytes):
+            self.resize(job.record.job, None, timeout_s)
+            return
+        with self._locked(job, "make room", timeout_s) as (local_job, until):
+            if local_job.record.phase is Phase.LAUNCHED and local_job.suspended:
+                local_job.offloads = True
+                local_job.freeze(True, until)
+
+    def _fits_on_host(self, job: LocalJob, held: int) -> bool:
+        """Return whether so many bytes of each of a job's GPUs fit into the host memory that its nodes give."""
+        for node, ranks in job.record.ranks.items():
+            bound = self._cluster.node[node].host_memory if node in self._cluster.node else 0
+            there = [one for one in self._jobs.values() if one is not job and node in one.record.ranks]
+            moved = [one for one in there if one.places & {MemoryPlace.HOST, MemoryPlace.TO_HOST}]
+            taken = sum(one.gpu_bytes * len(one.record.ranks[node]) for one in moved if one.record.phase is Phase.LAUNCHED)
+            if bound and taken + held * len(ranks) > bound:
+                return False
+        return True
+
+    def _made(self, record: Record, directory: Path) -> LocalJob:
+        made = LocalJob(record, directory, self._cluster, self._monitor, self._group)
+        made.offloads = self._memory is MemoryMode.HOST
+        return made
 
     def _get(self, job: str, call: str) -> LocalJob:
         if job not in self._jobs:

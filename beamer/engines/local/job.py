@@ -12,18 +12,21 @@ from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.record import RUN_STATE, LastRun, Record
 from beamer.engines.local.run_end import RunStatuses
 from beamer.engines.local.spec import LocalCluster
-from beamer.engines.local.states import Phase, RanksState
+from beamer.engines.local.states import MemoryPlace, Phase, RanksState
 from beamer.engines.local.supervisor.messages import (
     End,
     FreePort,
     GetPort,
     Kill,
     Launch,
+    MemoryStatus,
     Resume,
+    RunStatus,
     Status,
     Stop,
     Suspend,
 )
+from beamer.engines.local.supervisor.processes import descendants
 from beamer.engines.local.supervisors import Supervisors, left_s
 from beamer.errors import EngineError
 from beamer.gpu.engine import Observed, Placement, RunState
@@ -56,6 +59,15 @@ class LocalJob:
         self.record = record
         self.directory = directory
         self.suspended = False
+        self.offloads = False
+        """Whether its GPU memory is moved to the host while it is suspended."""
+        self.refusal = ""
+        """Why that cannot be done, for as long as it is suspended or, where `never_offloads`, at all."""
+        self.never_offloads = False
+        self.gpu_bytes = 0
+        """Bytes that it held last on each of its GPUs, at most; 0: not known."""
+        self.suspended_s = 0.0
+        """When it was suspended last, monotonic time."""
         self.forgotten = False
         self.costs = self._delivered = Costs()
         self.error = ""
@@ -67,6 +79,8 @@ class LocalJob:
         self._last: Report | None = None
         self._seen = RunStatuses(record.run, {})
         self._refused = ""
+        self._memory: dict[str, MemoryStatus] = {}
+        self._moved_s: dict[str, float] = {}
         self._processes: dict[str, Process] = {}
 
     @contextmanager
@@ -120,10 +134,15 @@ class LocalJob:
         if self.record.phase is not Phase.LAUNCHED:
             return
         wanted = RanksState.SUSPENDED if suspend else RanksState.RUNNING
-        asked = [node for node, status in statuses.items() if status.run.state not in (wanted, RanksState.FINISHED)]
+        settled = (wanted, RanksState.FINISHED)
+        asked = [
+            node
+            for node, status in statuses.items()
+            if status.run.state not in settled or (suspend and self._is_to_be_moved(status.run))
+        ]
         if asked:
             left = left_s(until)
-            request = Suspend(left, self._park_after_s(statuses)) if suspend else Resume(left)
+            request = Suspend(left, self._park_after_s(statuses), self.offloads) if suspend else Resume(left)
             try:
                 self.supervisors.ask_all(dict.fromkeys(asked, request), until)
             except EngineError:
@@ -131,8 +150,28 @@ class LocalJob:
                 if self.record.phase is not Phase.LAUNCHED:  # The run has ended meanwhile, or leaves its GPUs by itself.
                     return
                 raise
-            self._cost("suspend_s" if suspend else "resume_s", time.monotonic() - begun)
+            if not self.offloads and all(one.place is MemoryPlace.GPU for one in self._memory.values()):
+                self._cost("suspend_s" if suspend else "resume_s", time.monotonic() - begun)
         self.suspended = suspend
+        if suspend:
+            self.suspended_s = begun
+
+    def tree(self, node: str) -> list[int]:
+        """Return the processes below those that the job has on a node, which is this machine."""
+        process = self._processes.get(node)
+        return [process.pid, *descendants(process.pid)] if process else []
+
+    @property
+    def places(self) -> frozenset[MemoryPlace]:
+        """Where the memory of its ranks is, as far as their supervisors have said."""
+        return frozenset(self._memory[one].place if one in self._memory else MemoryPlace.GPU for one in self.record.ranks)
+
+    def _is_to_be_moved(self, run: RunStatus) -> bool:
+        """Return whether the memory of a suspended run is on its way back, or is to be on the host and is not."""
+        place = run.memory.place
+        return run.state is RanksState.SUSPENDED and (
+            place is MemoryPlace.TO_GPU or (self.offloads and place is MemoryPlace.GPU)
+        )
 
     @property
     def is_ahead(self) -> bool:
@@ -305,7 +344,9 @@ class LocalJob:
         states = {status.run.state for status in statuses.values()}
         if RanksState.STOPPING in states:
             self.set(phase=Phase.STOPPING, next_placement=None)
-        self.suspended = states == {RanksState.SUSPENDED}
+        self._memory = {node: status.run.memory for node, status in statuses.items()}
+        is_resumed = any(one.place is MemoryPlace.TO_GPU for one in self._memory.values())
+        self.suspended = states == {RanksState.SUSPENDED} and not is_resumed
         found = RunStatuses(self.record.run, statuses).of_run.values()
         if self.record.held and any(not status.run.held for status in found):
             # It was let go, and that was not written down or did not reach all nodes; a supervisor of version 1 holds nothing.
@@ -330,6 +371,7 @@ class LocalJob:
         if self.record.phase is Phase.LAUNCHED and set(self.record.ranks) <= set(statuses):
             self._seen = RunStatuses(self.record.run, {node: statuses[node] for node in self.record.ranks})
             self.update(self._seen.by_node)
+            self._measure_moves(self._seen.of_run)
         with suppress(EngineError):
             self.advance("report", until, Phase.KILLING)
             if self.record.phase is Phase.LAUNCHED and self._is_suspended_in_part(statuses):
@@ -337,6 +379,8 @@ class LocalJob:
                     self._hold_rest(statuses, until)
                 else:
                     self.freeze(False, until)  # The suspended part computes nothing, and nobody else would resume it.
+            elif self.record.phase is Phase.LAUNCHED and self.suspended and self.offloads and not self.record.held:
+                self._see_to_memory(statuses, until)
         self._leave([node for node in statuses if node not in self.record.ranks], until)
         reports.sort(key=lambda report: (report.at_s, report.iteration))
         self._last = reports[-1] if reports else self._last
@@ -344,6 +388,28 @@ class LocalJob:
         costs = None if now_costs == self._delivered else now_costs
         self._delivered = now_costs
         return self.observed(tuple(reports), tuple(speeds[:1]), costs, problem)
+
+    def _see_to_memory(self, statuses: Mapping[str, Status], until: float) -> None:
+        """Have a suspended job's memory moved to the host, or park the job where that is refused."""
+        left = [one for node, one in statuses.items() if node in self.record.ranks and self._is_to_be_moved(one.run)]
+        if not left:
+            return
+        old = "the job's supervisor is of an older version: it is replaced when the job is launched anew"
+        refusals = [one.run.memory.refusal or ("" if one.offloads else old) for one in left]
+        self.refusal = next(filter(None, refusals), "")
+        self.never_offloads = any(one.run.memory.permanent for one in left)
+        if self.refusal:
+            self.set(phase=Phase.STOPPING, next_placement=None)
+        else:  # An engine before this one has not come to it.
+            self.freeze(True, until)
+
+    def _measure_moves(self, statuses: Mapping[str, Status]) -> None:
+        """Remember what moving the job's memory took: on several nodes the longest counts."""
+        for name, cost in (("offload_s", "suspend_s"), ("restore_s", "resume_s")):
+            took_s = max((getattr(one.run.memory, name) for one in statuses.values()), default=0.0)
+            if took_s and self._moved_s.get(name) != took_s:
+                self._moved_s[name] = took_s
+                self._cost(cost, took_s)
 
     def _is_suspended_in_part(self, statuses: Mapping[str, Status]) -> bool:
         states = {status.run.state for node, status in statuses.items() if node in self.record.ranks}
@@ -368,6 +434,8 @@ class LocalJob:
         phase = self.record.phase
         is_frozen = phase is Phase.LAUNCHED and self.suspended
         state = RunState.SUSPENDED if is_frozen else RUN_STATE[phase]
+        if is_frozen and not self.is_ahead and self.is_leaving:
+            state = RunState.STOPPING
         if self.is_ahead:
             state = RunState.PREPARED if is_frozen else RunState.PREPARING
         placement = self.record.placement if state.has_processes else None
@@ -381,6 +449,11 @@ class LocalJob:
             seen.quiet_s, self._refused,
             {node: self._processes[node] for node in self.record.ranks if is_seen and node in self._processes} or None,
         )  # fmt: skip
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether a suspended job's memory is still to leave its GPUs, or on its way."""
+        return self.places != {MemoryPlace.HOST} and (self.offloads or MemoryPlace.TO_HOST in self.places)
 
     def _leave(self, nodes: Iterable[str], until: float) -> None:
         """End the supervisors on nodes that the job has left: all of their reports have been collected."""

@@ -44,6 +44,18 @@ class RanksState(StrEnum):
         return self in (RanksState.FINISHED, RanksState.FAILED)
 
 
+class MemoryPlace(StrEnum):
+    """Where the memory is that a run's ranks have on the GPUs of a node.
+
+    TO_HOST, TO_GPU: on its way, which ends in one of the other two.
+    """
+
+    GPU = "gpu"
+    TO_HOST = "to host"
+    HOST = "host"
+    TO_GPU = "to gpu"
+
+
 class Phase(StrEnum):
     """How far a job has come.
 

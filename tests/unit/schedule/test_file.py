@@ -20,6 +20,7 @@ from beamer.gpu.policies.fifo import Fifo
 from beamer.gpu.policies.hermes import Hermes
 from beamer.gpu.policy_settings import gpu_policy_of
 from beamer.schedule.file import load, parse, shipped
+from beamer.schedule.local_settings import LocalSettings
 from beamer.schedule.template import filled
 from beamer.studies.model import Profile, Rung
 from tests.support.schedule_inputs import BASE, SEARCH, changed, set_request
@@ -306,6 +307,23 @@ def test_a_search_that_is_kept_as_json_is_read_back_as_it_was(tmp_path: Path) ->
     assert again.jobs == search.jobs
 
 
+@pytest.mark.parametrize(
+    ("written", "mode"),
+    [({}, "auto"), ({"memory": "host"}, "host"), ({"keep_memory": True}, "gpu"), ({"keep_memory": False}, "none")],
+)
+def test_the_former_name_of_memory_is_read_and_written_no_more(tmp_path: Path, written: dict[str, Any], mode: str) -> None:
+    search = parse({**SEARCH, **written}, tmp_path)
+    assert {key: value for key, value in search.content.items() if "memory" in key} == {"memory": mode}
+    assert parse(json.loads(json.dumps(dict(search.content))), search.base).content == search.content
+
+
+def test_host_memory_of_a_node_has_a_unit(tmp_path: Path) -> None:
+    nodes = [{"name": "n", "gpus": 2, "host_memory": "64GiB"}]
+    search = parse({**SEARCH, "nodes": nodes}, tmp_path)
+    assert isinstance(search.engine, LocalSettings)
+    assert search.engine.cluster.node["n"].host_memory == 64 << 30
+
+
 def test_a_search_in_json_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "search.json").write_text(json.dumps(SEARCH))
     found = load(tmp_path / "search.json")
@@ -321,6 +339,8 @@ def test_a_search_in_json_is_the_same(tmp_path: Path) -> None:
         (WRITTEN + "timeout_s: .inf\n", "timeout_s: got inf, expected a finite number"),
         (WRITTEN + "timeout_s: true\n", "timeout_s: got True, expected a number, not true or false"),
         (WRITTEN + "keep_memory: 3\n", "keep_memory: got 3, expected true or false"),
+        (WRITTEN + "memory: ram\n", "memory: got 'ram', expected .*'gpu', 'host', 'none' or 'auto'"),
+        (WRITTEN + "memory: gpu\nkeep_memory: true\n", "keep_memory: got True, expected no such key beside memory"),
         (WRITTEN + "timeout_s: 1:30\n", "timeout_s: got '1:30', expected a number"),
         (WRITTEN + "timeout_s: 1e999\n", "1e999 is beyond the numbers .*line 8"),
         (WRITTEN.replace("[0x20]", "[~]"), r"grid\.batch\[0\]: got None, expected a text, a number, true or false"),

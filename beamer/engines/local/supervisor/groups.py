@@ -31,6 +31,8 @@ class Group(ABC):
     def __init__(self, path: str, mark: str) -> None:
         self.path = path
         self.mark = mark
+        self.spared: set[int] = set()
+        """Children of this process that are not in the group."""
 
     @abstractmethod
     def open(self) -> None:
@@ -138,7 +140,8 @@ class Signals(Group):
 
     def members(self) -> list[int]:
         """Return the living descendants of this process, and of the one that has forked ranks."""
-        return [*descendants(os.getpid()), *(descendants(self._parent) if self._parent else ())]
+        found = [*descendants(os.getpid()), *(descendants(self._parent) if self._parent else ())]
+        return [pid for pid in found if pid not in self.spared]
 
     def freeze(self, timeout_s: float) -> bool:
         """Stop all, until none of their threads runs when all are checked: one may have forked in between.

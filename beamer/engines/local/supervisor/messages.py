@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
 
 from beamer.engines.local.spec import LaunchSpec
-from beamer.engines.local.states import RanksState
+from beamer.engines.local.states import MemoryPlace, RanksState
 from beamer.engines.local.supervisor import codec
 from beamer.engines.local.supervisor.progress import NodeReport, Progress
 from beamer.errors import InputError, nearest
@@ -77,15 +77,20 @@ class Suspend:
     """Freeze the ranks, and answer when all of them are frozen.
 
     park_after_s: after so long they are resumed and stopped at an iteration boundary, without being asked; None: never.
+    offloads: whether their GPU memory is moved to host memory, too. It is under way then, and they are frozen when it is there.
     """
 
     timeout_s: float
     park_after_s: float | None = None
+    offloads: Annotated[bool, Since(2)] = False
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Thaw the ranks. Ranks that are still to be held are not held any more."""
+    """Thaw the ranks. Ranks that are still to be held are not held any more.
+
+    If their GPU memory is on the host it is brought back first: that is under way then.
+    """
 
     timeout_s: float
 
@@ -116,6 +121,21 @@ class End:
 
 
 @dataclass(frozen=True)
+class MemoryStatus:
+    """Where the GPU memory of a run is on its node.
+
+    refusal: why it could not be moved last, "": it could, or nobody has asked. permanent: whether that will not change.
+    offload_s, restore_s: what the last move to the host, and back, took; 0: there was none.
+    """
+
+    place: MemoryPlace = MemoryPlace.GPU
+    refusal: str = ""
+    permanent: bool = False
+    offload_s: float = 0.0
+    restore_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class RunStatus:
     """What a supervisor knows of the last run that was launched on its node.
 
@@ -127,7 +147,7 @@ class RunStatus:
     them here has printed anything; paused_s: for how long they were suspended since the last line of progress. died_stopping:
     whether a rank died of the stop signal, so that the others, on all nodes, reach no common boundary. unread: of a run that
     has ended well and of which no line was read as progress here, nor of the runs before it: what it printed last; else "".
-    held: whether its ranks are frozen, or will be, before they use a GPU.
+    held: whether its ranks are frozen, or will be, before they use a GPU. memory: where that is which they have there.
     """
 
     number: int = 0
@@ -147,6 +167,7 @@ class RunStatus:
     died_stopping: bool = False
     unread: Annotated[str, Since(2)] = ""
     held: Annotated[bool, Since(2)] = False
+    memory: Annotated[MemoryStatus, Since(2)] = field(default=MemoryStatus())
 
 
 @dataclass(frozen=True)
@@ -155,7 +176,8 @@ class Status:
 
     now_s: the node's monotonic clock, which reports are on. ended_s: how long ago the run ended. count: reports up to these.
     more: whether there are more. group: the kind of process group. pid, start, namespace: of the process below which
-    the ranks are, the supervisor or the one that has forked them, as in `beamer.studies.model.Process`.
+    the ranks are, the supervisor or the one that has forked them, as in `beamer.studies.model.Process`. offloads: whether the
+    supervisor knows how GPU memory is moved.
     """
 
     run: RunStatus
@@ -168,6 +190,7 @@ class Status:
     pid: int
     start: int = 0
     namespace: int = 0
+    offloads: Annotated[bool, Since(2)] = False
 
 
 @dataclass(frozen=True)

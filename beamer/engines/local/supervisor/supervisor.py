@@ -20,6 +20,7 @@ from beamer.engines.local.supervisor import groups, messages, processes, ranks, 
 from beamer.engines.local.supervisor.devices import uses_gpu
 from beamer.engines.local.supervisor.files import JobFiles, SavedState, load_state
 from beamer.engines.local.supervisor.lines import PrintedLine
+from beamer.engines.local.supervisor.memory import MOVE_S, MemoryMoves, MoveEnd
 from beamer.engines.local.supervisor.messages import RunStatus, SupervisorAnswer, SupervisorRequest
 from beamer.engines.local.supervisor.ports import KeptPort, free_port
 from beamer.engines.local.supervisor.run_watch import RunWatch
@@ -86,6 +87,9 @@ class Supervisor:
         self._group = self._new_group(kind)
         self._identity = processes.identity()
         self._server = store.listen(directory)
+        self._moves = MemoryMoves(self._group, self._selector, self._take_move)
+        # What ranks are to do when their GPU memory is where it was to be.
+        self._next = RanksState.SUSPENDED
 
     def _clear(self, group: tuple[str, str] | None) -> None:
         """Kill what a supervisor before this one has left."""
@@ -133,6 +137,8 @@ class Supervisor:
                 self._park()
             if self._is_starting_ahead and self._is_to_be_held(time.monotonic()):
                 self._hold()
+            if self._moves.due_s is not None and time.monotonic() >= self._moves.due_s:
+                self._moves.check(time.monotonic())
             if self._files.due_s is not None and time.monotonic() >= self._files.due_s:
                 self._save()
         self._close()
@@ -143,7 +149,13 @@ class Supervisor:
         if any(rank.waiting for rank in self._ranks):
             return 0.0
         now = time.monotonic()
-        times = (self._stop_by, self._park_by, self._files.due_s, now + (LOOK_S if self._is_starting_ahead else CHECK_S))
+        times = (
+            self._stop_by,
+            self._park_by,
+            self._files.due_s,
+            self._moves.due_s,
+            now + (LOOK_S if self._is_starting_ahead else CHECK_S),
+        )
         return max(min(at for at in times if at is not None) - now, 0.0)
 
     def _has_directory(self) -> bool:
@@ -199,8 +211,8 @@ class Supervisor:
                 return messages.FreePort(self._port.take() if keep else free_port())
             case messages.Launch():
                 self._launch(request)
-            case messages.Suspend(timeout_s, park_after_s):
-                self._suspend(timeout_s, park_after_s)
+            case messages.Suspend(timeout_s, park_after_s, offloads):
+                self._suspend(timeout_s, park_after_s, offloads)
             case messages.Resume(timeout_s):
                 self._resume(timeout_s)
             case messages.Stop(timeout_s):
@@ -223,7 +235,8 @@ class Supervisor:
         more = count < len(reports)
         run = self._watch.status(self.run, now) if self._watch else self.run
         root = (os.getpid(), *self._identity) if self._warm is None or self._warm.parent is None else self._warm.parent
-        return messages.Status(run, now, now - self._ended_s, page, count, more, self._group.kind, *root)
+        run = replace(run, memory=self._moves.status)
+        return messages.Status(run, now, now - self._ended_s, page, count, more, self._group.kind, *root, offloads=True)
 
     def _launch(self, request: messages.Launch) -> None:
         number, state = self.run.number, self.run.state
@@ -291,8 +304,11 @@ class Supervisor:
         if self._warm and self._ranks and self.run.state is RanksState.RUNNING:
             self._warm.release()
 
-    def _suspend(self, timeout_s: float, park_after_s: float | None) -> None:
+    def _suspend(self, timeout_s: float, park_after_s: float | None, offloads: bool) -> None:
         if self.run.state is RanksState.SUSPENDED:
+            self._next = RanksState.SUSPENDED
+            if offloads and not self.run.held:
+                self._moves.offload()
             return
         if self.run.state is not RanksState.RUNNING:
             raise _Refusal(f"it is {self.run.state}")
@@ -300,14 +316,17 @@ class Supervisor:
             self._park_after_s, self._hold_by = park_after_s, 0.0
             self._hold()
             return
-        if not self._group.freeze(timeout_s):
+        if not offloads and not self._group.freeze(timeout_s):
             self._group.thaw(timeout_s)
             raise _Refusal(f"its processes are not frozen within {timeout_s:g} s")
         now = time.monotonic()
         if self._watch:
             self._watch.suspend(now)
         self._park_by = None if park_after_s is None else now + park_after_s
+        self._next = RanksState.SUSPENDED
         self._set(RanksState.SUSPENDED)
+        if offloads:
+            self._moves.offload()
 
     def _resume(self, timeout_s: float) -> None:
         if self.run.state is RanksState.RUNNING:
@@ -316,13 +335,41 @@ class Supervisor:
             return
         if self.run.state is not RanksState.SUSPENDED:
             raise _Refusal(f"it is {self.run.state}")
+        if not self._moves.is_on_gpu:
+            self._next = RanksState.RUNNING
+            self._moves.bring_back()
+            return
         if not self._group.thaw(timeout_s):
             raise _Refusal(f"its processes are still frozen after {timeout_s:g} s")
+        self._continue()
+
+    def _continue(self) -> None:
+        """Take in that suspended ranks go on."""
         if self._watch:
             self._watch.resume(time.monotonic())
         self._park_by = None
         self._set(RanksState.RUNNING, held=False)
         self._release()
+
+    def _take_move(self, end: MoveEnd) -> None:
+        """Take in where the GPU memory of the ranks is now: in its place, where a move was refused, or lost."""
+        if end is MoveEnd.LOST:
+            state = RanksState.STOPPED
+            note = f"{self._moves.status.refusal}: it continues from its last checkpoint"
+            self._kill()
+            self._end_run(state, note=note)
+        elif end is MoveEnd.HOST:
+            self._set(self.run.state)
+        elif self._next is RanksState.RUNNING:
+            self._continue()
+        elif self._next is RanksState.STOPPING:
+            self._continue()
+            self._signal_stop()
+        elif not self._group.freeze(FREEZE_S):  # The move was refused, or is not asked for any more.
+            self._group.thaw(FREEZE_S)
+            self._continue()
+        else:
+            self._set(RanksState.SUSPENDED)
 
     def _let_go(self) -> None:
         """Not hold ranks any more that are on their way there; until now they had no GPU."""
@@ -374,8 +421,17 @@ class Supervisor:
             self._kill()
             self._end_run(RanksState.STOPPED)
             return
+        if not self._moves.is_on_gpu:
+            self._park_by, self._next = None, RanksState.STOPPING
+            self._stop_by = time.monotonic() + MOVE_S + self._spec.grace_s
+            self._set(RanksState.STOPPING)
+            self._moves.bring_back(persists=True)
+            return
         if self.run.state is RanksState.SUSPENDED:
             self._resume(timeout_s)
+        self._signal_stop()
+
+    def _signal_stop(self) -> None:
         self._checkpoint_before = _signature(self._checkpoint_path)
         self._stop_by = time.monotonic() + self._spec.grace_s
         self._set(RanksState.STOPPING)
@@ -515,6 +571,7 @@ class Supervisor:
 
     def _end_run(self, state: RanksState, **details: Any) -> None:
         """Leave nothing of a run behind, children of its ranks included. details: fields of the run's status."""
+        self._moves.close()
         self._group.kill(KILL_S)
         if self._watch:
             if self.run.held:
@@ -555,7 +612,7 @@ class Supervisor:
         return SavedState(run, (self._group.kind, self._group.path))
 
     def _set(self, state: RanksState, **details: Any) -> None:
-        self.run = replace(self.run, state=state, **details)
+        self.run = replace(self.run, state=state, memory=self._moves.status, **details)
         self._save()
 
     def _save(self) -> None:

@@ -97,7 +97,7 @@ def test_losses_that_are_no_numbers_survive_the_line() -> None:
         ('{"kind": "suspend"}', r"suspend\.timeout_s: got None, expected a value, as Suspend requires it"),
         (
             '{"kind": "suspend", "timeout": 5}',
-            r"suspend\.timeout: got 5, expected a field of Suspend: one of park_after_s, timeout_s",
+            r"suspend\.timeout: got 5, expected a field of Suspend: one of offloads, park_after_s, timeout_s",
         ),
         ('{"kind": "suspend", "timeout_s": "5"}', r"suspend\.timeout_s: got '5', expected a value of type float"),
         ('{"kind": "suspend", "timeout_s": true}', r"suspend\.timeout_s: got True, expected a value of type float"),

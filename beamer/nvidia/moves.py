@@ -1,0 +1,127 @@
+"""Moving the GPU memory of a run's processes to host memory and back: all of them, or none.
+
+Every step follows from what the driver says of the processes, so that a move can be taken up wherever another caller has left
+it. All processes are in one phase together, as ranks wait for each other: none is checkpointed before all are locked, none
+unlocked before all are restored. A move that is refused is taken back.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+
+from beamer.nvidia.checkpoint import Checkpoints, DriverError, ProcessState
+
+SETTLE_S = 0.02
+"""Between two looks at a process that is on its way by a call of somebody else's."""
+
+
+class Destination(StrEnum):
+    """Where the memory of the processes is to be."""
+
+    HOST = "host"
+    GPU = "gpu"
+
+    @property
+    def other(self) -> "Destination":
+        """The other one."""
+        return Destination.GPU if self is Destination.HOST else Destination.HOST
+
+
+class DriverCall(StrEnum):
+    """A call of the driver that changes a process' state."""
+
+    LOCK = "lock"
+    CHECKPOINT = "checkpoint"
+    RESTORE = "restore"
+    UNLOCK = "unlock"
+
+
+PHASES: Mapping[Destination, tuple[tuple[ProcessState, DriverCall], ...]] = {
+    Destination.HOST: ((ProcessState.RUNNING, DriverCall.LOCK), (ProcessState.LOCKED, DriverCall.CHECKPOINT)),
+    Destination.GPU: ((ProcessState.CHECKPOINTED, DriverCall.RESTORE), (ProcessState.LOCKED, DriverCall.UNLOCK)),
+}
+"""By goal: the calls that are due for processes in a state, in order of phases."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a move came to. place: where the memory of all processes is, None: neither here nor there.
+
+    pids: those that use CUDA. refusal: why it is not where it was to be, "": it is. permanent: whether that will not change.
+    """
+
+    place: Destination | None
+    pids: tuple[int, ...] = ()
+    refusal: str = ""
+    permanent: bool = False
+
+
+def next_calls(states: Mapping[int, ProcessState], goal: Destination) -> tuple[DriverCall | None, tuple[int, ...]]:
+    """Return the call that is due now and the processes that it is due for; none: all are where they are to be."""
+    for state, call in PHASES[goal]:
+        if due := tuple(pid for pid, one in states.items() if one is state):
+            return call, due
+    return None, ()
+
+
+class Mover:
+    """Moves memory by the calls of `driver`. lock_s: how long a lock may take. settle_s: how long somebody else's call may.
+
+    clock, sleep: of the machine.
+    """
+
+    def __init__(
+        self,
+        driver: Checkpoints,
+        lock_s: float,
+        settle_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._driver = driver
+        self._lock_s = lock_s
+        self._settle_s = settle_s
+        self._clock = clock
+        self._sleep = sleep
+
+    def move(self, pids: Sequence[int], goal: Destination, onto: Mapping[str, str]) -> Moved:
+        """Move the memory of processes, of which those that do not use CUDA have none. onto: as of `Checkpoints.restore`."""
+        try:
+            return Moved(goal, self._reach(pids, goal, onto))
+        except DriverError as error:
+            refusal, permanent = str(error), error.is_permanent
+        try:
+            return Moved(goal.other, self._reach(pids, goal.other, {}), refusal, permanent)
+        except DriverError as error:
+            return Moved(None, (), f"{refusal}; and then {error}", permanent)
+
+    def _reach(self, pids: Sequence[int], goal: Destination, onto: Mapping[str, str]) -> tuple[int, ...]:
+        """Make calls until all processes are there, and return those that use CUDA. Raises `DriverError`."""
+        until = self._clock() + self._settle_s
+        while True:
+            states = {pid: state for pid in pids if (state := self._driver.state(pid)) is not None}
+            if failed := [pid for pid, state in states.items() if state is ProcessState.FAILED]:
+                raise DriverError("state", failed[0], "CU_PROCESS_STATE_FAILED")
+            if settling := [pid for pid, state in states.items() if state.is_settling]:
+                if self._clock() > until:
+                    raise DriverError("state", settling[0], f"{states[settling[0]]} for {self._settle_s:g} s")
+                self._sleep(SETTLE_S)
+                continue
+            call, due = next_calls(states, goal)
+            if call is None:
+                return tuple(states)
+            self._make(call, due, onto)
+
+    def _make(self, call: DriverCall, pids: Sequence[int], onto: Mapping[str, str]) -> None:
+        """Make a call for processes at once: one may wait for what another does. Raises the first `DriverError`."""
+        made = {
+            DriverCall.LOCK: lambda pid: self._driver.lock(pid, self._lock_s),
+            DriverCall.CHECKPOINT: self._driver.checkpoint,
+            DriverCall.RESTORE: lambda pid: self._driver.restore(pid, onto),
+            DriverCall.UNLOCK: self._driver.unlock,
+        }[call]
+        with ThreadPoolExecutor(len(pids)) as pool:
+            for made_call in [pool.submit(made, pid) for pid in pids]:
+                made_call.result()

@@ -1,0 +1,119 @@
+"""Moves of GPU memory by a process that answers, refuses, hangs and dies."""
+
+import selectors
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from beamer.engines.local.states import MemoryPlace
+from beamer.engines.local.supervisor.groups import Group
+from beamer.engines.local.supervisor.memory import MemoryMoves, MoveEnd
+
+READY = "print('{\"ready\": true}', flush=True)"
+ANSWERS = f"""
+import json, sys
+{READY}
+for line in sys.stdin:
+    place = json.loads(line)["goal"]
+    print(json.dumps({{"place": place, "pids": [], "refusal": "", "permanent": False}}), flush=True)
+"""
+REFUSES = ANSWERS.replace('["goal"]', '["goal"] and "gpu"').replace('"refusal": ""', '"refusal": "no"')
+HANGS = f"import time\n{READY}\ntime.sleep(1000)"
+DIES_AT_ONCE = "raise SystemExit(1)"
+DIES_LATER = f"import sys\n{READY}\nsys.stdin.readline()\nraise SystemExit(1)"
+
+
+class NoProcesses(Group):
+    """A group without a process. frozen: whether it was frozen last."""
+
+    kind = "none"
+    frozen = False
+
+    def open(self) -> None:
+        pass
+
+    def adopt(self, parent: int, ranks: object) -> None:
+        pass
+
+    def members(self) -> list[int]:
+        return []
+
+    def freeze(self, timeout_s: float) -> bool:
+        self.frozen = True
+        return True
+
+    def thaw(self, timeout_s: float) -> bool:
+        self.frozen = False
+        return True
+
+
+class Bench:
+    """Moves, and how they have ended."""
+
+    def __init__(self, code: str, move_s: float) -> None:
+        self.group = NoProcesses("", "A=1")
+        self.ends: list[MoveEnd] = []
+        self.selector = selectors.DefaultSelector()
+        command = (sys.executable, "-c", code)
+        self.moves = MemoryMoves(self.group, self.selector, self.ends.append, command, move_s)
+
+    def until_ended(self, count: int = 1) -> MoveEnd:
+        patient = time.monotonic() + 60.0
+        while len(self.ends) < count:
+            assert time.monotonic() < patient
+            for key, _ in self.selector.select(0.01):
+                key.data()
+            self.moves.check(time.monotonic())
+        return self.ends[-1]
+
+
+@pytest.fixture
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    made = Bench(*request.param)
+    yield made
+    made.moves.close()
+    assert not made.group.spared
+
+
+@pytest.mark.parametrize("bench", [(ANSWERS, 60.0)], indirect=True)
+def test_memory_is_moved_and_brought_back(bench: Bench) -> None:
+    bench.moves.offload()
+    assert bench.until_ended() is MoveEnd.HOST
+    assert bench.group.frozen
+    assert bench.moves.status.offload_s > 0
+    bench.moves.bring_back()
+    assert bench.moves.status.place is MemoryPlace.TO_GPU
+    assert bench.until_ended(2) is MoveEnd.GPU
+    assert not bench.group.frozen
+    assert bench.moves.status.restore_s > 0
+
+
+@pytest.mark.parametrize("bench", [(ANSWERS, 60.0)], indirect=True)
+def test_what_is_asked_for_meanwhile_is_done_afterwards(bench: Bench) -> None:
+    bench.moves.offload()
+    bench.moves.bring_back()
+    assert bench.until_ended() is MoveEnd.GPU
+    assert bench.moves.status.offload_s > 0
+    assert bench.moves.status.restore_s > 0
+
+
+@pytest.mark.parametrize("bench", [(REFUSES, 60.0)], indirect=True)
+def test_a_refusal_leaves_it_where_it_was(bench: Bench) -> None:
+    bench.moves.offload()
+    assert bench.until_ended() is MoveEnd.GPU
+    assert (bench.moves.status.place, bench.moves.status.refusal) == (MemoryPlace.GPU, "no")
+
+
+@pytest.mark.parametrize("bench", [(DIES_AT_ONCE, 60.0)], indirect=True)
+def test_a_process_that_cannot_begin_has_moved_nothing(bench: Bench) -> None:
+    bench.moves.offload()
+    assert bench.until_ended() is MoveEnd.GPU
+    assert "has died" in bench.moves.status.refusal
+
+
+@pytest.mark.parametrize("bench", [(DIES_LATER, 60.0), (HANGS, 0.3)], indirect=True, ids=["dies", "hangs"])
+def test_nobody_knows_where_memory_is_when_every_process_fails_in_a_move(bench: Bench) -> None:
+    bench.moves.offload()
+    assert bench.until_ended() is MoveEnd.LOST

@@ -1,0 +1,107 @@
+"""Moves of GPU memory: the calls that are due by what the driver says, and what refusals come to."""
+
+from collections.abc import Mapping
+from itertools import product
+
+import pytest
+
+from beamer.nvidia.checkpoint import DriverError, ProcessState, whole_map
+from beamer.nvidia.moves import Destination, DriverCall, Moved, Mover, next_calls
+
+RUNNING, LOCKED, CHECKPOINTED = ProcessState.RUNNING, ProcessState.LOCKED, ProcessState.CHECKPOINTED
+LEADS = {
+    DriverCall.LOCK: (RUNNING, LOCKED),
+    DriverCall.CHECKPOINT: (LOCKED, CHECKPOINTED),
+    DriverCall.RESTORE: (CHECKPOINTED, LOCKED),
+    DriverCall.UNLOCK: (LOCKED, RUNNING),
+}
+DONE = {Destination.HOST: CHECKPOINTED, Destination.GPU: RUNNING}
+
+
+class Driver:
+    """A driver of processes in states, which refuses some calls."""
+
+    def __init__(self, states: dict[int, ProcessState], refused: Mapping[tuple[DriverCall, int], str] | None = None) -> None:
+        self.states = states
+        self.refused = dict(refused or {})
+        self.calls: list[tuple[DriverCall, int]] = []
+
+    def state(self, pid: int) -> ProcessState | None:
+        return self.states.get(pid)
+
+    def lock(self, pid: int, timeout_s: float) -> None:
+        self._make(DriverCall.LOCK, pid)
+
+    def checkpoint(self, pid: int) -> None:
+        self._make(DriverCall.CHECKPOINT, pid)
+
+    def restore(self, pid: int, onto: Mapping[str, str]) -> None:
+        self._make(DriverCall.RESTORE, pid)
+
+    def unlock(self, pid: int) -> None:
+        self._make(DriverCall.UNLOCK, pid)
+
+    def _make(self, call: DriverCall, pid: int) -> None:
+        self.calls.append((call, pid))
+        if (call, pid) in self.refused:
+            raise DriverError(call, pid, self.refused[call, pid])
+        before, after = LEADS[call]
+        assert self.states[pid] is before
+        self.states[pid] = after
+
+
+def moved(driver: Driver, goal: Destination, pids: tuple[int, ...] = (1, 2)) -> Moved:
+    return Mover(driver, 1.0, 0.0, clock=lambda: 0.0, sleep=lambda seconds: None).move(pids, goal, {})
+
+
+@pytest.mark.parametrize("goal", Destination)
+@pytest.mark.parametrize("states", list(product((RUNNING, LOCKED, CHECKPOINTED), repeat=2)))
+def test_a_move_goes_on_from_wherever_it_was_left(states: tuple[ProcessState, ProcessState], goal: Destination) -> None:
+    driver = Driver(dict(enumerate(states, 1)))
+    assert moved(driver, goal) == Moved(goal, (1, 2))
+    assert set(driver.states.values()) == {DONE[goal]}
+
+
+def test_no_process_is_checkpointed_before_all_are_locked_nor_unlocked_before_all_are_restored() -> None:
+    assert next_calls({1: LOCKED, 2: RUNNING}, Destination.HOST) == (DriverCall.LOCK, (2,))
+    assert next_calls({1: LOCKED, 2: LOCKED}, Destination.HOST) == (DriverCall.CHECKPOINT, (1, 2))
+    assert next_calls({1: LOCKED, 2: CHECKPOINTED}, Destination.GPU) == (DriverCall.RESTORE, (2,))
+    assert next_calls({1: LOCKED, 2: RUNNING}, Destination.GPU) == (DriverCall.UNLOCK, (1,))
+    assert next_calls({}, Destination.GPU) == (None, ())
+
+
+@pytest.mark.parametrize("call", DriverCall)
+def test_a_move_that_is_refused_is_taken_back_as_a_whole(call: DriverCall) -> None:
+    goal = Destination.HOST if call in (DriverCall.LOCK, DriverCall.CHECKPOINT) else Destination.GPU
+    driver = Driver(dict.fromkeys((1, 2), DONE[goal.other]), {(call, 2): "CUDA_ERROR_OUT_OF_MEMORY"})
+    found = moved(driver, goal)
+    assert (found.place, found.permanent) == (goal.other, False)
+    assert found.refusal.startswith(f"NVIDIA's driver refuses to {call} a process: CUDA_ERROR_OUT_OF_MEMORY; free memory")
+    assert set(driver.states.values()) == {DONE[goal.other]}
+
+
+def test_what_can_be_moved_neither_there_nor_back_is_nowhere() -> None:
+    name = "CUDA_ERROR_NOT_SUPPORTED"
+    driver = Driver({1: RUNNING}, {(DriverCall.CHECKPOINT, 1): name, (DriverCall.UNLOCK, 1): name})
+    found = moved(driver, Destination.HOST)
+    assert (found.place, found.permanent) == (None, True)
+    assert found.refusal.count(name) == 2
+
+
+@pytest.mark.parametrize("state", [ProcessState.FAILED, ProcessState.CHECKPOINTING, ProcessState.RESTORING])
+def test_a_process_that_can_go_no_further_is_nowhere(state: ProcessState) -> None:
+    driver = Mover(Driver({1: state}), 1.0, 1.0, clock=iter((0.0, 0.5, 2.0, 2.0, 9.0)).__next__, sleep=lambda seconds: None)
+    assert driver.move((1,), Destination.HOST, {}).place is None
+
+
+def test_processes_that_do_not_use_cuda_have_nothing_to_move() -> None:
+    driver = Driver({2: RUNNING})
+    assert moved(driver, Destination.HOST) == Moved(Destination.HOST, (2,))
+    assert moved(Driver({}), Destination.HOST) == Moved(Destination.HOST, ())
+
+
+def test_a_map_names_every_gpu_once_on_either_side() -> None:
+    gpus = ("a", "b", "c")
+    assert whole_map({"a": "b"}, gpus) == {"a": "b", "b": "a", "c": "c"}
+    assert whole_map({"a": "b", "b": "c"}, gpus) == {"a": "b", "b": "c", "c": "a"}
+    assert whole_map({"c": "c"}, gpus) == {"a": "a", "b": "b", "c": "c"}
