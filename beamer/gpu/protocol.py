@@ -80,7 +80,7 @@ class GpusUsed(_Message):
     """The GPUs that processes of the search compute on.
 
     assignment: the number of the latest that has been acted upon, 0: none of this connection yet. held_bytes: by trial, the
-    GPU memory that its processes hold, suspended ones too, of trials of which it is known; nothing follows from it.
+    GPU memory that its processes hold, suspended ones too, of trials of which it is known, rounded up; nothing follows from it.
     """
 
     kind: Literal["used"] = "used"

@@ -15,6 +15,9 @@ from beamer.nvidia.inventory import EXTRA, Gpu, Inventory, Lack, MigSlice, NoGpu
 MPS_NAME = "nvidia-cuda-mps"
 """How the kernel names the server of MPS: the first 15 characters of its program's name."""
 
+NEWEST = "nvmlDeviceGetMPSComputeRunningProcesses_v3"
+"""The function that the package got last of those that are called here."""
+
 T = TypeVar("T")
 
 log = logging.getLogger("beamer.nvidia")
@@ -60,15 +63,12 @@ class Nvml:
         Processes of which the driver does not say it are left out. Why nothing is known of a GPU is logged, once.
         """
         found: dict[int, dict[str, int]] = {}
-        try:
-            for uuid, handle in self._devices():
-                for process in self._processes(uuid, handle):
-                    if process.usedGpuMemory is not None:
-                        # A process that is in several lists has the same bytes in each.
-                        of = found.setdefault(int(process.pid), {})
-                        of[uuid] = max(of.get(uuid, 0), int(process.usedGpuMemory))
-        except self._pynvml.NVMLError as error:
-            self._say(f"what processes hold on GPUs is not known: {_reason(self._pynvml, error, self.driver).reason}")
+        for uuid, handle in self._devices():
+            for process in self._processes(uuid, handle):
+                if process.usedGpuMemory is not None:
+                    # A process that is in several lists has the same bytes in each.
+                    of = found.setdefault(int(process.pid), {})
+                    of[uuid] = max(of.get(uuid, 0), int(process.usedGpuMemory))
         return found
 
     def _gpu(self, index: int) -> Gpu:
@@ -104,19 +104,28 @@ class Nvml:
                 yield self._pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
 
     def _devices(self) -> Iterator[tuple[str, Any]]:
-        """Yield what programs use, GPUs or slices, by UUID."""
-        for index in range(self._pynvml.nvmlDeviceGetCount()):
-            handle = self._pynvml.nvmlDeviceGetHandleByIndex(index)
-            for one in self._slices(handle) if self._is_in_mig_mode(handle) else [handle]:
-                yield str(self._pynvml.nvmlDeviceGetUUID(one)), one
+        """Yield what programs use, GPUs or slices, by UUID; say which GPUs cannot be read, as a search outlives some."""
+        try:
+            count = self._pynvml.nvmlDeviceGetCount()
+        except self._pynvml.NVMLError as error:
+            self._say_unknown("GPUs", error)
+            return
+        for index in range(count):
+            try:
+                handle = self._pynvml.nvmlDeviceGetHandleByIndex(index)
+                used = list(self._slices(handle)) if self._is_in_mig_mode(handle) else [handle]
+                found = [(str(self._pynvml.nvmlDeviceGetUUID(one)), one) for one in used]
+            except self._pynvml.NVMLError as error:
+                self._say_unknown(f"GPU {index}", error)
+                continue
+            yield from found
 
     def _processes(self, uuid: str, handle: Any) -> Iterator[Any]:
         """Yield the processes that compute there; those under MPS are in a list of their own."""
         try:
             yield from self._compute_processes(handle)
         except self._pynvml.NVMLError as error:
-            why = _reason(self._pynvml, error, self.driver).reason
-            self._say(f"what processes hold on {uuid} is not known: {why}")
+            self._say_unknown(uuid, error)
         yield from self._optional(self._pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, handle) or ()
 
     def _compute_processes(self, handle: Any) -> list[Any]:
@@ -139,6 +148,9 @@ class Nvml:
         except self._pynvml.NVMLError:
             return None
 
+    def _say_unknown(self, where: str, error: Exception) -> None:
+        self._say(f"what processes hold on {where} is not known: {_reason(self._pynvml, error, self.driver).reason}")
+
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
@@ -151,6 +163,9 @@ def open_nvml() -> Nvml | NoGpus:
         import pynvml
     except ImportError:
         return NoGpus(Lack.PACKAGE, f"the package nvidia-ml-py is not installed: pip install '{EXTRA}'")
+    if not hasattr(pynvml, NEWEST):  # The former package `pynvml` has a module of the same name, which hides the newer one's.
+        how = f"pip uninstall pynvml, then pip install --force-reinstall '{EXTRA}'"
+        return NoGpus(Lack.PACKAGE, f"the module pynvml is not that of nvidia-ml-py 12.535.108 or newer: {how}")
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

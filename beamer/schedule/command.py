@@ -101,6 +101,11 @@ def schedule(
                 raise InputError("--controller", error.value, error.expected) from error
 
 
+def in_steps(held_bytes: Mapping[str, int]) -> dict[str, int]:
+    """Return what trials hold in whole `MEMORY_STEP`s, the next one up, so that what is held never shows as nothing."""
+    return {key: -(-count // MEMORY_STEP) * MEMORY_STEP for key, count in held_bytes.items()}
+
+
 class _Command:
     """One run of the command in a search's directory."""
 
@@ -248,7 +253,7 @@ class _Command:
 
     def _follow(self, link: EngineLink) -> None:
         """Tell the controller what is used, and do what it says of the search as a whole."""
-        link.use(self.session.used, {key: count // MEMORY_STEP * MEMORY_STEP for key, count in self.memory.last.items()})
+        link.use(self.session.used, in_steps(self.memory.last))
         if link.refusal:
             self.errors.print(f"the controller refuses the search: {escape(link.refusal)}", highlight=False, soft_wrap=True)
             how = f"it keeps the GPUs of {self.search.name} back until the study is ended there"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from beamer.engines.local import LocalNode
 from beamer.engines.local.supervisor.devices import uses_gpu
 from beamer.gpu.engine import Observed
-from beamer.nvidia.declared import check_declared, names_uuid
+from beamer.nvidia.declared import NO_GPU, check_declared, names_uuid
 from beamer.nvidia.inventory import Lack, NoGpus
 from beamer.nvidia.nvml import Nvml, open_nvml
 from beamer.process_stat import own_namespace, process_stat
@@ -84,7 +84,7 @@ def find_gpus(nodes: Sequence[LocalNode], widest: int) -> MachineGpus:
 
     widest: the most GPUs that a trial may have. Raises `InputError` for the first node that cannot be served as it is declared.
     """
-    here = {index: node for index, node in enumerate(nodes) if node.launcher.direct and node.gpus}
+    here = {index: node for index, node in enumerate(nodes) if node.launcher.direct and _means_gpus(node)}
     nvml = open_nvml() if here else None
     if nvml is None:
         return MachineGpus()
@@ -99,6 +99,11 @@ def find_gpus(nodes: Sequence[LocalNode], widest: int) -> MachineGpus:
             check_declared(f"nodes[{index}]", node.gpus, node.devices, found, widest)
         stack.pop_all()
     return MachineGpus("", nvml, {node.name for node in here.values()})
+
+
+def _means_gpus(node: LocalNode) -> bool:
+    """Return whether a node may have GPUs: all of its slots may be declared to be without one."""
+    return node.gpus > 0 and (not node.devices or any(device != NO_GPU for device in node.devices))
 
 
 def _unchecked(missing: NoGpus, nodes: Collection[LocalNode]) -> MachineGpus:

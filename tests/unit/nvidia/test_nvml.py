@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -166,6 +167,32 @@ def test_without_the_package_the_reason_names_the_extra(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "pynvml", None)
     how = "the package nvidia-ml-py is not installed: pip install 'beamer-scheduler[nvidia]'"
     assert open_nvml() == NoGpus(Lack.PACKAGE, how)
+
+
+def test_a_former_package_of_the_same_name_is_said_and_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    former = ModuleType("pynvml")  # Such as pynvml 11, which libraries for training bring along.
+    vars(former).update(NVMLError=RuntimeError, nvmlInit=lambda: pytest.fail("it is used"))
+    monkeypatch.setitem(sys.modules, "pynvml", former)
+    found = open_nvml()
+    assert isinstance(found, NoGpus)
+    assert found.lack is Lack.PACKAGE
+    assert found.reason.startswith("the module pynvml is not that of nvidia-ml-py 12.535.108 or newer: pip uninstall pynvml")
+
+
+def test_a_gpu_that_is_lost_leaves_the_others_known(
+    described: Described, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    described(*TWO, "process 10 GPU-aaaa-1 500", "process 10 GPU-bbbb-2 20")
+    handle_of = pynvml.nvmlDeviceGetHandleByIndex
+
+    def handle(index: int) -> object:
+        return handle_of(index) if index else pynvml._nvmlCheckReturn(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    with opened() as nvml:
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", handle)
+        assert nvml.held_bytes() == nvml.held_bytes() == {10: {"GPU-bbbb-2": 20}}
+    assert caplog.messages == ["what processes hold on GPU 0 is not known: NVML fails (GPU is lost): see nvidia-smi"]
 
 
 def test_without_a_library_the_reason_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from beamer.errors import InputError
 from beamer.gpu.engine import Observed, RunState
 from beamer.process_stat import own_namespace, process_stat
 from beamer.schedule import machine_gpus
+from beamer.schedule.command import MEMORY_STEP, in_steps
 from beamer.schedule.file import load, shipped
 from beamer.schedule.machine_gpus import INITIAL_NAMESPACE, INTERVAL_S, MAX_SHARE, HeldMemory, MachineGpus, find_gpus
 from beamer.schedule.report import memory_line
@@ -76,7 +77,15 @@ def test_a_driver_that_says_nothing_is_said(
 def test_nothing_is_asked_where_no_node_of_this_machine_has_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_gpus, "open_nvml", lambda: pytest.fail("it is asked"))
     assert (
-        find_gpus([LocalNode("far", 8, devices=("GPU-eeee",) * 8, launcher=Ssh("far")), LocalNode("n", 0)], 1) == MachineGpus()
+        find_gpus(
+            [
+                LocalNode("far", 8, devices=("GPU-eeee",) * 8, launcher=Ssh("far")),
+                LocalNode("n", 0),
+                LocalNode("slots", 2, devices=("-1", "-1")),
+            ],
+            1,
+        )
+        == MachineGpus()
     )
 
 
@@ -165,3 +174,8 @@ def test_a_driver_that_is_slow_is_asked_less_often() -> None:
 def test_the_line_about_memory_names_who_holds_the_most_first() -> None:
     held = {"s/a": 2**30, "s/b": 3 * 2**30, "s/c": 2**30}
     assert memory_line(held, {"s/c"}) == "GPU memory: b 3.0 GiB, a 1.0 GiB, c 1.0 GiB (suspended)"
+
+
+def test_a_controller_is_told_in_steps_and_of_no_trial_that_it_holds_nothing() -> None:
+    held = {"s/a": 1, "s/b": MEMORY_STEP, "s/c": MEMORY_STEP + 1}
+    assert in_steps(held) == {"s/a": MEMORY_STEP, "s/b": MEMORY_STEP, "s/c": 2 * MEMORY_STEP}
