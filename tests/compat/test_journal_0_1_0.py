@@ -41,7 +41,9 @@ CHANGED_FIELDS: Mapping[str, frozenset[str]] = {}
 """By kind, the fields that a version after 0.1.0's has given another meaning or another type."""
 RENAMED_KEYS = {"set_aside": "quarantined"}
 """The keys of answers that a version after 0.1.0's has renamed."""
-ADDED_KEYS = frozenset(("members", "trial_counts", "decision", "sent_bytes", "counted_s", "connected", "owned_by_agents"))
+ADDED_KEYS = frozenset(
+    ("members", "trial_counts", "decision", "sent_bytes", "counted_s", "connected", "owned_by_agents", "held_bytes")
+)
 """What answers have had since 0.1.0."""
 
 KINDS_OF_0_1_0 = 27

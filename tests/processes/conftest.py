@@ -1,6 +1,5 @@
 """Real processes: jobs on the local engine, databases, controllers; whatever a test starts is gone when it ends."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,17 +7,10 @@ import pytest
 
 from beamer.engines.local.supervisor.groups import KINDS
 from tests.processes.site import Site, of_directory, until, works
-from tests.support.nvidia.standin import LIBRARY
+from tests.support.nvidia.standin import no_gpu_driver
 from tests.support.postgresql import PostgreSQL, binaries, postgresql
 
-
-@pytest.fixture(autouse=True)
-def no_gpu_driver(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have programs that a test starts find no NVIDIA driver: what is run as slots runs so on a machine with GPUs, too."""
-    directory = tmp_path_factory.mktemp("no-driver")
-    (directory / LIBRARY).write_bytes(b"")  # The loader takes the first file of the name, and cannot load it.
-    before = os.environ.get("LD_LIBRARY_PATH")
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{directory}:{before}" if before else str(directory))
+__all__ = ("no_gpu_driver",)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Builds the stand-in of NVIDIA's management library, `nvml.c`, and loads it in place of the driver's."""
 
 import ctypes
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -65,3 +66,12 @@ def described(libraries: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch,
         return path
 
     return describe
+
+
+@pytest.fixture(autouse=True)
+def no_gpu_driver(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have programs that a test starts find no NVIDIA driver: what is run as slots runs so on a machine with GPUs, too."""
+    directory = tmp_path_factory.mktemp("no-driver")
+    (directory / LIBRARY).write_bytes(b"")  # The loader takes the first file of the name, and cannot load it.
+    before = os.environ.get("LD_LIBRARY_PATH")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{directory}:{before}" if before else str(directory))
