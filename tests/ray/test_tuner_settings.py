@@ -110,8 +110,7 @@ class WithCheckpoint(tune.Trainable):  # type: ignore[misc]
     ids=["class", "class without checkpoints", "function", "function's checkpoint"],
 )
 def test_a_trial_is_paused_only_where_it_can_be_saved(trainable: type, result: dict[str, Any], resumable: bool) -> None:
-    trial: Any = SimpleNamespace(get_trainable_cls=lambda: trainable)
-    assert _is_resumable(trial, result) is resumable
+    assert _is_resumable(trainable, result) is resumable
 
 
 class Refusing(TrialScheduler):  # type: ignore[misc]

@@ -37,7 +37,6 @@ STATES: Mapping[str, RunState] = {
 
 HOLD_S = 1.0  # A process on shared nodes waits so long: a controller decides meanwhile, and a start takes longer.
 MIN_COST_CHANGE = 0.2  # The cost of a start is reported anew once it has changed by this share, as each change is journaled.
-MIN_SPEED_CHANGE = 0.05  # The same of a trial's speed: each one that is reported is fitted anew, while Tune waits.
 STARTS = 20  # The cost of a start is the median of so many measured ones, of all trials.
 PROCEED_S = 0.01  # A trial whose process waits at the end of its run goes on by a message.
 
@@ -119,7 +118,7 @@ class _Run:
     None without one. last: where it ran last. at_result: whether Tune waits for the decision after a result; can_leave: whether
     the trial can be paused with it. held: whether it was, so that the process waits, since held_s. is_new: whether no trial
     before had left a process where this one was launched. results: since the launch.
-    step_s: seconds of an iteration, reported last, by shape. costs: reported last.
+    shapes: whose speed has been reported. costs: reported last.
     """
 
     job: str = ""
@@ -136,7 +135,7 @@ class _Run:
     launched_s: float = 0.0
     is_new: bool = True
     results: int = 0
-    step_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    shapes: set[tuple[int, int, int]] = field(default_factory=set)
     reports: list[Report] = field(default_factory=list)
     speeds: list[Speed] = field(default_factory=list)
     costs: Costs = NOT_MEASURED
@@ -380,9 +379,8 @@ class RayTuneEngine(Engine):
         """Note the speed. The first result after a launch includes its set-up, so it counts only where nothing is known."""
         gpus, batch = gpus_by_node(placement), placement.batch_size or run.request.batch_size
         shape = (sum(gpus.values()), len(gpus), batch)
-        known_s = run.step_s.get(shape)
-        if known_s is None or (run.results and abs(iteration_s - known_s) > MIN_SPEED_CHANGE * known_s):
-            run.step_s[shape] = iteration_s
+        if run.results or shape not in run.shapes:
+            run.shapes.add(shape)
             run.speeds.append(Speed(shape[0], shape[1], 0, batch, iteration_s * batch / run.request.batch_size))
 
     def _new_costs(self, run: _Run) -> Costs | None:

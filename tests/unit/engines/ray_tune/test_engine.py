@@ -86,15 +86,3 @@ def test_a_trial_at_its_target_whose_process_waits_needs_no_start() -> None:
     assert costs.change_s == PROCEED_S
     assert engine.decide("a") is TuneDecision.PAUSE
     assert engine.report()["s/a"].costs == Costs(resume_s=10.0, restart_s=10.0), "its process is gone"
-
-
-def test_a_speed_is_reported_anew_once_it_has_changed() -> None:
-    _, engine = one_trial(target=9)
-
-    def reported(iteration: int, step_s: float) -> list[float]:
-        engine.record("a", Result(float(iteration), 1.0, step_s, 1.0), 10.0 + iteration)
-        engine.decide("a")
-        return [one.step_s for one in engine.report()["s/a"].speeds]
-
-    seconds = (3.0, 1.0, 1.04, 0.96, 1.06, 1.02, 1.0)
-    assert [reported(k + 1, one) for k, one in enumerate(seconds)] == [[3.0], [1.0], [], [], [1.06], [], [1.0]]
