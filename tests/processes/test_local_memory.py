@@ -317,9 +317,10 @@ def test_suspended_jobs_stay_on_the_gpu_while_what_runs_fits_beside_them(site: S
 def test_what_is_beyond_the_memory_of_the_host_is_parked(
     memory: MemoryMode, site: Site, driver: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site, "nodes", (replace(site.nodes[0], host_memory=8 * GIB),))
     driver.device(0, (7 if memory is MemoryMode.AUTO else 16) * GIB)
-    engine = site.engine(memory=memory, gpu_memory=StandinMemory(driver, 7 if memory is MemoryMode.AUTO else 16))
+    with monkeypatch.context() as patch:
+        patch.setattr(site, "nodes", (replace(site.nodes[0], host_memory=8 * GIB),))
+        engine = site.engine(memory=memory, gpu_memory=StandinMemory(driver, 7 if memory is MemoryMode.AUTO else 16))
     for job in ("a", "b", "c"):
         program(site, job, ENDLESS)
         starts(site, engine, driver, job)
@@ -337,9 +338,10 @@ def test_what_is_beyond_the_memory_of_the_host_is_parked(
 
 
 def test_a_bound_of_host_memory_needs_the_sizes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site, "nodes", (replace(site.nodes[0], host_memory=8 * GIB),))
-    with pytest.raises(InputError, match="host_memory: got"):
-        site.engine()
+    with monkeypatch.context() as patch:
+        patch.setattr(site, "nodes", (replace(site.nodes[0], host_memory=8 * GIB),))
+        with pytest.raises(InputError, match="host_memory: got"):
+            site.engine()
 
 
 def test_six_trials_of_a_search_take_turns_where_two_fit(
