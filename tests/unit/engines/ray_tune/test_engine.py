@@ -51,16 +51,16 @@ def test_what_a_start_takes_is_reported_of_all_trials_once_it_has_changed() -> N
     engine.add("c")
     engine.start("s/c", Placement((("n0", 0),)))
     engine.apply(20.0)
-    # The first start where another trial has left a process: for the others the cost has changed by less than a fifth.
-    assert reported("c", 27.0) == {"c": 6.0}
+    # The first start where another trial has left a process: those of new processes do not count any more.
+    assert reported("c", 21.5) == {"a": 0.5, "b": 0.5, "c": 0.5}
     engine.stop("s/a")
     engine.start("s/a", Placement((("n0", 0),)))
     tune.trials["d"] = FakeTrial(lambda iteration: 1.0 / iteration)
     engine.add("d")
     engine.start("s/d", Placement((("n1", 0),)))
     engine.apply(30.0)
-    # The median of 6 and 7. What was reported of a job that was stopped is reported again.
-    assert reported("d", 38.0) == {"a": 6.5, "d": 6.5}
+    # The median of 0.5 and 0.625, which has changed by less than a fifth. What was reported of a stopped job is reported again.
+    assert reported("d", 31.625) == {"a": 0.5625, "d": 0.5625}
 
 
 def one_trial(target: int) -> tuple[FakeTune, RayTuneEngine]:
