@@ -34,17 +34,20 @@ def check_declared(field: str, gpus: int, devices: Sequence[str], found: Invento
         raise InputError(f"{field}.devices", sliced, f"{one}; or job.request with one GPU for a trial")
 
 
+def named(device: str, found: Inventory) -> list[Gpu | MigSlice]:
+    """Return the slice, or the GPUs, that CUDA_VISIBLE_DEVICES calls so: several where a UUID is cut short."""
+    slices = [one for gpu in found.gpus for one in gpu.slices if one.uuid == device]
+    return [*slices] or [gpu for gpu in found.gpus if _is_named(gpu, device)]
+
+
 def _check(field: str, device: str, found: Inventory) -> None:
-    slices = {one.uuid: one for gpu in found.gpus for one in gpu.slices}
-    if device in slices:
-        return
-    named = [gpu for gpu in found.gpus if _is_named(gpu, device)]
-    if not named:
+    there = named(device, found)
+    if not there:
         raise InputError(field, device, f"the index or UUID of what this machine has: {_listed(found)}")
-    if len(named) > 1:
-        raise InputError(field, device, f"more of the UUID, as several begin so: {', '.join(gpu.uuid for gpu in named)}")
-    if named[0].in_mig_mode:
-        raise InputError(field, device, f"the UUID of a slice, as GPU {named[0]} is in MIG mode: {_slices(named[0].slices)}")
+    if len(there) > 1:
+        raise InputError(field, device, f"more of the UUID, as several begin so: {', '.join(one.uuid for one in there)}")
+    if isinstance(there[0], Gpu) and there[0].in_mig_mode:
+        raise InputError(field, device, f"the UUID of a slice, as GPU {there[0]} is in MIG mode: {_slices(there[0].slices)}")
 
 
 def _is_named(gpu: Gpu, device: str) -> bool:

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from beamer.engines.local import Launcher, LocalCluster, LocalEngine, LocalNode, MininetHost, NetworkNamespace, Ssh, Subprocess
 from beamer.engines.local.leftovers import LeftOnNode, left_of_jobs
@@ -48,6 +48,8 @@ class _Node(NodeSettings):
 
     host_memory: SyncBytes = 0
     """Host memory that suspended jobs' GPU memory may take, in bytes or as `64GiB`; 0: any. What is beyond it is saved."""
+    gpu_memory: SyncBytes = 0
+    """Memory of each of its GPUs that jobs may take together under `memory: auto`, in bytes or as `16GiB`; 0: all."""
 
     def made(self, where: str) -> LocalNode:
         kind = self.launcher.get("kind")
@@ -83,6 +85,9 @@ class LocalSettings(EngineSettings):
     group: str = "auto"
     """How processes are frozen: `cgroup2`, `signals`, or `auto`, which takes the first of them that can be had."""
 
+    _gpus: MachineGpus = PrivateAttr(default_factory=MachineGpus)
+    # As they were found last; until then nothing is known of them.
+
     @model_validator(mode="before")
     @classmethod
     def _take_former_name(cls, content: Any) -> Any:
@@ -106,7 +111,7 @@ class LocalSettings(EngineSettings):
 
     def open(self, directory: Path, launch: Launch, clock: Callable[[], float]) -> LocalEngine:
         """Return the engine."""
-        return LocalEngine(self.cluster, directory, launch, self.memory, self.group, clock, self.prepare)
+        return LocalEngine(self.cluster, directory, launch, self.memory, self.group, clock, self.prepare, self._gpus)
 
     @property
     def poll_interval_s(self) -> float:
@@ -115,7 +120,8 @@ class LocalSettings(EngineSettings):
 
     def find_gpus(self, widest: int) -> MachineGpus:
         """Check the nodes that are of this machine."""
-        return find_gpus(self.cluster.nodes, widest)
+        self._gpus = find_gpus(self.cluster.nodes, widest)
+        return self._gpus
 
     def check_records(self, directory: Path, before: Self) -> None:
         """Check that supervisors, which outlive the engine, are found where they were. Raises `InputError`."""

@@ -6,22 +6,27 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from beamer.engines.local import LaunchSpec, LocalEngine
+from beamer.engines.local import LaunchSpec, LocalEngine, LocalNode
 from beamer.engines.local.eviction import DeviceMemory
 from beamer.engines.local.memory_mode import MemoryMode
 from beamer.errors import InputError
 from beamer.gpu.engine import RunState
+from beamer.process_stat import own_namespace
+from beamer.schedule.machine_gpus import INITIAL_NAMESPACE
 from beamer.testing.trainer import Options, State
 from eval.engines.undisturbed import undisturbed_digests
 from tests.processes.site import ONE_THREAD, Site, on, read, until
 from tests.processes.test_local_engine import check_steps
 from tests.processes.test_schedule import RATES, ScheduleCommand
 from tests.support.checkout import ROOT
+from tests.support.nvidia.cuda_program import BUSY
 from tests.support.nvidia.cuda_standin import GIB, NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, Standin, standin
+from tests.support.nvidia.standin import build
 
 ENDLESS = 10**6
 CALLS = ("lock", "checkpoint", "restore", "unlock")
@@ -337,11 +342,12 @@ def test_what_is_beyond_the_memory_of_the_host_is_parked(
     assert [one.state for one in driver.processes.values()].count("checkpointed") == 1
 
 
-def test_a_bound_of_host_memory_needs_the_sizes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bound_of_memory_needs_the_sizes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(site, "nodes", (replace(site.nodes[0], host_memory=8 * GIB),))
-        with pytest.raises(InputError, match="host_memory: got"):
-            site.engine()
+        for name in ("host_memory", "gpu_memory"):
+            patch.setattr(site, "nodes", (replace(LocalNode("localhost", 1), **{name: 8 * GIB}),))
+            with pytest.raises(InputError, match=f"{name}: got"):
+                site.engine()
 
 
 def test_six_trials_of_a_search_take_turns_where_two_fit(
@@ -360,3 +366,40 @@ def test_six_trials_of_a_search_take_turns_where_two_fit(
     results = {call: {result for _, name, result in driver.calls if name == call} for call in CALLS}
     assert results["checkpoint"] == results["unlock"] == {0}
     assert results["restore"] <= {0, OUT_OF_MEMORY}, "one may be brought back before the one that has ended is gone"
+
+
+def busy_times(directory: Path) -> list[list[float]]:
+    """Return when each process computed, in seconds."""
+    return [[float(line) for line in path.read_text().split()] for path in directory.iterdir()]
+
+
+@pytest.mark.skipif(own_namespace() != INITIAL_NAMESPACE, reason="in a container only processes with a GPU open are believed")
+@pytest.mark.alone
+def test_a_gpu_is_idle_no_longer_than_memory_moves_where_trials_of_a_search_do_not_fit(
+    tmp_path: Path, driver: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    build(driver.root)
+    driver.device(0, 80 * GIB)
+    seconds = {"checkpoint": 6 / 3.4, "restore": 6 / 8.6}  # Twice the rates that were measured on an H200.
+    for call, takes in seconds.items():
+        driver.say(f"seconds-per-byte-{call}", takes / (6 * GIB))
+    (tmp_path / "busy").mkdir()
+    monkeypatch.setenv(BUSY, str(tmp_path / "busy"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    search = ScheduleCommand(tmp_path)
+    program = ("-m", "tests.support.nvidia.cuda_program", str(6 * GIB))
+    nodes = [{"name": "here", "gpus": 1, "gpu_memory": "16GiB"}]
+    search.search(140, 0.0, program, nodes=nodes, memory="auto", prepare=False, poll_s=0.02)
+    done = search.run("round-robin", "--set", "quantum_s=3.5")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    until(lambda: not search.jobs(), "supervisors to leave")
+    for name in RATES:
+        search.check_steps(name, 140)
+    times = busy_times(tmp_path / "busy")
+    begun = max(one[0] for one in times)  # From then on nothing is started any more.
+    busy = sum(later - sooner for one in times for sooner, later in pairwise(one) if sooner >= begun and later - sooner < 0.5)
+    idle = max(map(max, times)) - begun - busy
+    moved = {call: [at for at in driver.ends(call) if at > begun] for call in seconds}
+    assert min(map(len, moved.values())) >= 3, "trials take turns"
+    assert idle < 1.15 * sum(seconds[call] * len(ends) for call, ends in moved.items())

@@ -63,10 +63,11 @@ class LocalEngine(Engine):
         self.keeps_memory = memory is not MemoryMode.NONE
         self._memory = memory
         self._gpu_memory = gpu_memory
-        bounded = next((node for node in cluster.nodes if node.host_memory), None)
-        if bounded and (gpu_memory is None or not bounded.launcher.direct):
-            expected = "0, as what processes hold on the node's GPUs is not known here"
-            raise InputError(f"{bounded.name}.host_memory", bounded.host_memory, expected)
+        for node in cluster.nodes:
+            for name, value in (("host_memory", node.host_memory), ("gpu_memory", node.gpu_memory)):
+                if value and (gpu_memory is None or not node.launcher.direct):
+                    expected = "0, as what processes hold on the node's GPUs is not known here"
+                    raise InputError(f"{node.name}.{name}", value, expected)
         self.prepares = prepares
         self._spare = SpareCapacity()
         self._cluster = cluster
@@ -345,12 +346,16 @@ class LocalEngine(Engine):
                 continue
             there = [(one, self._held(one, node, index, memory)) for one in others]
             leaving = sum(held for one, held in there if one.record.phase.is_transient or one.is_leaving)
+            free = device.free
+            if here and here.gpu_memory:
+                own = self._held(known, node, index, memory) if known else 0
+                free = min(free, here.gpu_memory - own - sum(held for _, held in there))
             residents = [
                 Resident(one.record.job, held, one.suspended_s)
                 for one, held in there
                 if one.record.phase is Phase.LAUNCHED and one.suspended and not one.is_ahead and not one.is_leaving
             ]
-            due = eviction(needed, device.free, leaving, residents)
+            due = eviction(needed, free, leaving, residents)
             waits = waits or due.waits
             leave |= dict.fromkeys(due.leave)
         for name in leave:
@@ -374,8 +379,8 @@ class LocalEngine(Engine):
             there = [one for one in self._jobs.values() if one is not job and node in one.record.ranks]
             moved = [one for one in there if one.places & {MemoryPlace.HOST, MemoryPlace.TO_HOST}]
             taken = sum(one.gpu_bytes * len(one.record.ranks[node]) for one in moved if one.record.phase is Phase.LAUNCHED)
-            if bound and taken + held * len(ranks) > bound:
-                return False
+            if bound and (not held or taken + held * len(ranks) > bound):
+                return False  # What is not known is taken not to fit.
         return True
 
     def _made(self, record: Record, directory: Path) -> LocalJob:

@@ -109,12 +109,15 @@ class LocalNode:
     """The interpreter that has Beamer there; "": the engine's."""
     host_memory: int = 0
     """Bytes of host memory that suspended jobs' GPU memory may take; 0: any."""
+    gpu_memory: int = 0
+    """Bytes of each GPU that jobs may take together, before the memory of suspended ones leaves; 0: all."""
 
     def __post_init__(self) -> None:
         if self.gpus < 0:
             raise InputError(f"{self.name}.gpus", self.gpus, "at least 0")
-        if self.host_memory < 0:
-            raise InputError(f"{self.name}.host_memory", self.host_memory, "at least 0")
+        for name in ("host_memory", "gpu_memory"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{self.name}.{name}", getattr(self, name), "at least 0")
         if self.devices and len(self.devices) != self.gpus:
             raise InputError(f"{self.name}.devices", self.devices, f"as many names as GPUs, {self.gpus}")
 

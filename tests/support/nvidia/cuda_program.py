@@ -1,5 +1,8 @@
 """The deterministic trainer with memory on a GPU of the stand-in: it ends without room, and waits while it is locked.
 
+Where BUSY names a directory, a file of the process there has the monotonic time of each iteration's computing, which takes
+COMPUTE_S seconds.
+
 python -m tests.support.nvidia.cuda_program BYTES [OPTIONS of beamer.testing.trainer]
 """
 
@@ -11,6 +14,9 @@ from typing import Any
 
 from beamer.testing import trainer
 from tests.support.nvidia.cuda_standin import DIRECTORY, Standin
+
+COMPUTE_S = 0.02
+BUSY = "BEAMER_TEST_BUSY"
 
 
 def main(size: int, arguments: list[str]) -> None:
@@ -24,6 +30,10 @@ def main(size: int, arguments: list[str]) -> None:
     def computed(*given: Any) -> Any:
         while driver.state(os.getpid()) != "running":
             time.sleep(0.002)
+        if directory := os.environ.get(BUSY):
+            time.sleep(COMPUTE_S)
+            with (Path(directory) / str(os.getpid())).open("a") as file:
+                print(time.monotonic(), file=file)
         return compute(*given)
 
     trainer.shard = computed

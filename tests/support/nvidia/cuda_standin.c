@@ -10,7 +10,7 @@
        crash-CALL         the caller dies in the call; the file is removed
        pause-CALL         the caller writes reached-CALL, and waits until the file is gone
        old-driver         there are no such calls
-       calls              a line per call: "PID CALL RESULT"
+       calls              a line per call: "PID CALL RESULT SECONDS", with its end by the monotonic clock
        lock               held while any of this is read and changed (flock)
 
    CALL is one of init, state, thread, lock, checkpoint, restore, unlock. As with the real one, the thread that saves and restores
@@ -148,7 +148,9 @@ static void wait_until_it_runs(int pid) {
 static int ended(int pid, const char *call, int result) {
     char path[4096], line[128];
     int log = open(path_of(path, "calls"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    int length = snprintf(line, sizeof line, "%d %s %d\n", pid, call, result);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int length = snprintf(line, sizeof line, "%d %s %d %.6f\n", pid, call, result, now.tv_sec + now.tv_nsec * 1e-9);
     if (log >= 0) {
         if (write(log, line, length) != length) abort();
         close(log);

@@ -60,9 +60,15 @@ class Standin:
     @property
     def calls(self) -> list[tuple[int, str, int]]:
         """The calls that have ended: process, name and result."""
+        return [(int(pid), call, int(result)) for pid, call, result, _ in self._lines()]
+
+    def ends(self, call: str) -> list[float]:
+        """When the calls of one name that were not refused have ended, monotonic time."""
+        return [float(at) for _, name, result, at in self._lines() if name == call and not int(result)]
+
+    def _lines(self) -> list[list[str]]:
         path = self.root / "calls"
-        found = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-        return [(int(pid), call, int(result)) for pid, call, result in found]
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     @property
     def processes(self) -> dict[int, OfProcess]:

@@ -11,9 +11,12 @@
        mps PID UUID BYTES               a client of MPS
        fail FUNCTION CODE               the function answers with this error
 
-   and the directory NVML_STANDIN.d, if there is one, which has such lines in files of any name. */
+   and the directory NVML_STANDIN.d, if there is one, which has such lines in files of any name. Where BEAMER_CUDA_STANDIN names
+   the directory of the other stand-in, `cuda_standin.c`, its GPUs, and what its processes hold there, come before these. */
 
 #include <dirent.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,12 +76,47 @@ static void read_lines(const char *path, const char *function) {
     fclose(file);
 }
 
+static void read_cuda_standin(const char *root) {
+    int first = device_count;
+    char path[2048], digits[64], state[32];
+    for (Device one = {.parent = -1};; one = (Device){.parent = -1}) {
+        snprintf(path, sizeof path, "%s/devices/%d", root, device_count - first);
+        FILE *file = fopen(path, "r");
+        if (!file) break;
+        if (fscanf(file, "%63s %llu", digits, &one.total) == 2) {
+            snprintf(one.uuid, sizeof one.uuid, "GPU-%.8s-%.4s-%.4s-%.4s-%.12s", digits, digits + 8, digits + 12, digits + 16, digits + 20);
+            strcpy(one.name, "stand-in");
+            one.free = one.total;
+            devices[device_count++] = one;
+        }
+        fclose(file);
+    }
+    snprintf(path, sizeof path, "%s/processes", root);
+    DIR *directory = opendir(path);
+    for (struct dirent *entry; directory && (entry = readdir(directory));) {
+        unsigned long long bytes;
+        int pid = atoi(entry->d_name), device;
+        snprintf(path, sizeof path, "%s/processes/%s", root, entry->d_name);
+        FILE *file = pid && !(kill(pid, 0) && errno == ESRCH) && process_count < MOST ? fopen(path, "r") : NULL;
+        if (!file) continue;
+        if (fscanf(file, "%31s %d %llu", state, &device, &bytes) == 3 && strcmp(state, "checkpointed")) {
+            Process *new = &processes[process_count++];
+            *new = (Process){.pid = (unsigned)pid, .bytes = bytes};
+            strcpy(new->uuid, devices[first + device].uuid);
+            devices[first + device].free -= bytes;
+        }
+        fclose(file);
+    }
+    if (directory) closedir(directory);
+}
+
 /* Read everything anew and return the error with which a function is to answer. */
 static int begin(const char *function) {
-    const char *path = getenv("NVML_STANDIN");
+    const char *path = getenv("NVML_STANDIN"), *cuda = getenv("BEAMER_CUDA_STANDIN");
     char name[1024];
     device_count = process_count = failure = 0;
     strcpy(driver, "580.0");
+    if (cuda) read_cuda_standin(cuda);
     if (!path) return 0;
     read_lines(path, function);
     snprintf(name, sizeof name, "%s.d", path);

@@ -28,6 +28,7 @@ def build(directory: Path, branch: int = BRANCH) -> Path:
         pytest.skip("no C compiler, with which the stand-in of NVML is built: install gcc and libc6-dev")
     directory.mkdir(parents=True, exist_ok=True)
     library = directory / LIBRARY
+    library.unlink(missing_ok=True)
     flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Wno-unused-function", f"-DBRANCH={branch}"]
     done = subprocess.run([compiler, *flags, "-o", library, SOURCE], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr

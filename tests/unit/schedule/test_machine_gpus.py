@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from beamer.engines.local import LocalNode, Ssh
+from beamer.engines.local.eviction import DeviceMemory
 from beamer.errors import InputError
 from beamer.gpu.engine import Observed, RunState
 from beamer.process_stat import own_namespace, process_stat
@@ -131,6 +132,42 @@ def test_in_a_container_a_process_has_to_have_a_gpu_open(
         monkeypatch.setattr(machine_gpus, "uses_gpu", lambda pids, opens=is_open: opens and pids == [child])
         assert gpus.held_bytes({"s/a": seen(os.getpid())}) == ({"s/a": 300} if is_open else {})
     gpus.close()
+
+
+def test_memory_of_gpus_and_slices_is_by_what_programs_call_them(described: Described, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_gpus, "INITIAL_NAMESPACE", own_namespace())
+    path = described(
+        GPU, "process 7 GPU-aaaa-1 30", "process 8 GPU-aaaa-1 -",
+        "gpu GPU-bbbb-2 500 500 NVIDIA H200", "mig", "slice MIG-1 100 90 NVIDIA H200 MIG 1g.18gb", "process 9 MIG-1 10",
+    )  # fmt: skip
+    gpus = find_gpus([LocalNode("n", 1), LocalNode("m", 3, devices=("GPU-aa", "MIG-1", "-1"))], 1)
+    of_gpu = DeviceMemory(1000, 900, {7: 30})
+    assert gpus.read() == {"0": of_gpu, "GPU-aa": of_gpu, "MIG-1": DeviceMemory(100, 90, {9: 10})}
+    path.write_text("fail nvmlDeviceGetCount_v2 999\n")
+    assert gpus.read() == {}, "nothing is known of a driver that fails"
+    gpus.close()
+    assert gpus.read() == MachineGpus().read() == {}
+
+
+@pytest.mark.parametrize("name", ["gpu_memory", "host_memory"])
+def test_a_bound_of_memory_needs_to_know_what_trials_hold(name: str, described: Described) -> None:
+    described()
+    bound: dict[str, int] = {name: 1000}
+    expected = rf"^nodes\[1\]\.{name}: got 1000, expected 0, as what trials hold there is not known: "
+    with pytest.raises(InputError, match=expected + "the GPUs of nodes are not checked: the driver has no GPU"):
+        find_gpus([LocalNode("m", 1), LocalNode("n", 1, **bound)], 1)
+    described(GPU)
+    with pytest.raises(InputError, match=expected + "the node has no GPU of NVIDIA's, or is another machine"):
+        find_gpus([LocalNode("m", 1), LocalNode("n", 1, launcher=Ssh("far"), **bound)], 1)
+    find_gpus([LocalNode("m", 1), LocalNode("n", 1, **bound)], 1).close()
+
+
+def test_no_more_memory_is_shared_than_a_gpu_has(described: Described) -> None:
+    described(GPU, "gpu GPU-bbbb-2 500 500 NVIDIA L4")
+    with pytest.raises(
+        InputError, match=r"^nodes\[0\]\.gpu_memory: got 501, expected at most 500, what its GPU with the least"
+    ):
+        find_gpus([LocalNode("n", 2, gpu_memory=501)], 1)
 
 
 def test_the_kernel_s_number_of_the_machine_s_own_namespace() -> None:
