@@ -342,6 +342,37 @@ def test_what_is_beyond_the_memory_of_the_host_is_parked(
     assert [one.state for one in driver.processes.values()].count("checkpointed") == 1
 
 
+@pytest.mark.parametrize("memory", [MemoryMode.GPU, MemoryMode.AUTO])
+def test_a_job_without_memory_beside_suspended_ones_has_not_failed(memory: MemoryMode, site: Site, driver: Standin) -> None:
+    trace = program(site, "first", 20, 12 * GIB)
+    site.hold("first", 10)
+    engine = site.engine(memory=memory)
+    engine.start("first", on("localhost"))
+    site.until_step(engine, "first", beyond=9)
+    suspends(site, engine, "first")
+    second = program(site, "job", 20)
+    engine.start("job", on("localhost"))
+    seen = site.until_state(engine, "job", RunState.PARKED, RunState.FAILED)
+    what = "its GPUs had no memory left beside suspended trials: these make room, and it is launched again"
+    assert (seen.state, seen.exit) == (RunState.PARKED, what)
+    starts(site, engine, driver, "job")
+    assert "checkpointed" in [one.state for one in driver.processes.values()]
+    site.until_state(engine, "job", RunState.FINISHED)
+    assert check_steps(second, Options(iterations=20)) == [1] * 20
+    site.release("first")
+    starts(site, engine, driver, "first")
+    site.until_state(engine, "first", RunState.FINISHED)
+    assert check_steps(trace, Options(iterations=20)) == [1] * 20
+
+
+def test_a_job_without_memory_alone_has_failed(site: Site, driver: Standin) -> None:
+    program(site, "job", 20, 17 * GIB)
+    engine = site.engine()
+    engine.start("job", on("localhost"))
+    assert "CUDA out of memory" in site.until_state(engine, "job", RunState.PARKED, RunState.FAILED).exit
+    assert engine.report()["job"].state is RunState.FAILED
+
+
 def test_a_bound_of_memory_needs_the_sizes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         for name in ("host_memory", "gpu_memory"):

@@ -330,11 +330,17 @@ class LocalEngine(Engine):
 
     def _has_room(self, job: str, placement: Placement, timeout_s: float) -> bool:
         """Return whether a job fits on GPUs beside suspended ones; where it does not, have the memory of some leave them."""
-        if self._gpu_memory is None or self._memory is not MemoryMode.AUTO:
-            return True
         known = self._jobs.get(job)
         if known and known.record.phase is Phase.LAUNCHED and MemoryPlace.GPU in known.places:
             return True  # It has its memory there already.
+        if known and known.record.crowded:
+            neighbours = self._neighbours(known, placement)
+            for one in neighbours:
+                if not one.is_leaving:
+                    self._offload(one, timeout_s)
+            return not neighbours
+        if self._gpu_memory is None or self._memory is not MemoryMode.AUTO:
+            return True
         others = [one for name, one in sorted(self._jobs.items()) if name != job]
         needed = (known.gpu_bytes if known else 0) or max((one.gpu_bytes for one in others), default=0)
         memory = self._gpu_memory.read()
@@ -362,6 +368,21 @@ class LocalEngine(Engine):
             self._offload(self._jobs[name], timeout_s)
         return not waits
 
+    def _neighbours(self, job: LocalJob, placement: Placement) -> list[LocalJob]:
+        """Return the suspended jobs with memory on GPUs of a placement, also those whose memory is about to leave them."""
+        devices = self._devices(placement)
+        return [
+            one
+            for one in list(self._jobs.values())
+            if one is not job and one.record.phase is Phase.LAUNCHED and one.suspended and not one.is_ahead
+            if one.places != {MemoryPlace.HOST} and devices & self._devices(one.record.placement)
+        ]
+
+    def _devices(self, placement: Placement) -> set[tuple[str, str]]:
+        """Return what CUDA_VISIBLE_DEVICES calls GPUs, by node: several may be one."""
+        there = self._cluster.node
+        return {(node, there[node].device(index)) for node, index in placement.devices if node in there}
+
     def _offload(self, job: LocalJob, timeout_s: float) -> None:
         """Have a suspended job's memory leave its GPUs: for the host, or with its processes where that has no room either."""
         if job.never_offloads or not self._fits_on_host(job, job.gpu_bytes):
@@ -384,7 +405,10 @@ class LocalEngine(Engine):
         return True
 
     def _made(self, record: Record, directory: Path) -> LocalJob:
-        made = LocalJob(record, directory, self._cluster, self._monitor, self._group)
+        def has_neighbours(job: LocalJob) -> bool:
+            return bool(self._neighbours(job, job.record.placement))
+
+        made = LocalJob(record, directory, self._cluster, self._monitor, self._group, has_neighbours)
         made.offloads = self._memory is MemoryMode.HOST
         return made
 

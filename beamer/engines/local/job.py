@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +40,8 @@ SMOOTHING = 0.3
 
 MAX_TAKEN_PORTS = 10
 """In a row, after which a run that cannot have its port has failed: a program may mean another port than rank 0's."""
+MAX_CROWDED = 5
+"""Launches without memory beside suspended jobs, after which a job without memory has failed: others take it, too."""
 PARK_SHARE = 0.5
 """Of the time-out of collectives, for which a job may be suspended: a rank may have waited in one before that, and waits for
 the slowest after it."""
@@ -50,12 +52,21 @@ class Busy(EngineError):
 
 
 class LocalJob:
-    """A job. record: kept in `directory`. monitor: of nodes. group: the kind of process group on them.
+    """A job. record: kept in `directory`. monitor: of nodes. group: the kind of process group on them. has_neighbours: whether
+    suspended jobs have memory on its GPUs.
 
     Everything but `locked` is for a caller that has locked the job.
     """
 
-    def __init__(self, record: Record, directory: Path, cluster: LocalCluster, monitor: NodeMonitor, group: str) -> None:
+    def __init__(
+        self,
+        record: Record,
+        directory: Path,
+        cluster: LocalCluster,
+        monitor: NodeMonitor,
+        group: str,
+        has_neighbours: Callable[["LocalJob"], bool],
+    ) -> None:
         self.record = record
         self.directory = directory
         self.suspended = False
@@ -73,6 +84,7 @@ class LocalJob:
         self.error = ""
         self.supervisors = Supervisors(lambda: self.record, directory, cluster, monitor, group)
         self._cluster = cluster
+        self._has_neighbours = has_neighbours
         self._lock = threading.RLock()
         self._collected: dict[str, int] = {}
         self._measured: tuple[int, float] = (0, 0.0)
@@ -313,9 +325,15 @@ class LocalJob:
                 self.set(**known)
                 self.relaunch(self.record.placement, taken + 1, note, self.record.held)
                 self._launch(until)
+        elif self.record.after_kill is Phase.FAILED and found.is_out_of_memory and self._may_have_room():
+            note = "its GPUs had no memory left beside suspended trials: these make room, and it is launched again"
+            self.set(phase=Phase.PARKED, note=note, crowded=self.record.crowded + 1, **known)
         else:
             self.set(phase=self.record.after_kill, **known)
         self.suspended = False
+
+    def _may_have_room(self) -> bool:
+        return self.record.crowded < MAX_CROWDED and self._has_neighbours(self)
 
     def record_end(self, statuses: Mapping[str, Status]) -> bool:
         """Record that a run has ended by itself, on some node at least; return whether it has."""

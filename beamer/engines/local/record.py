@@ -32,7 +32,8 @@ class Record:
     `Phase.STOPPING`, None: nowhere. after_kill: the phase after `Phase.KILLING`. port: of rank 0. gap_s: how long
     the job has computed nothing before its launch. note: what was lost, or why it failed. taken_ports: launches in a row whose
     port another program had. ran_s, quiet_s: as in `RunStatus`, of the runs before this one. held: whether the run was started
-    ahead and has not been let go.
+    ahead and has not been let go. crowded: launches that had no GPU memory left beside suspended jobs; after the first one
+    these make room before it is launched.
     """
 
     job: str
@@ -52,6 +53,7 @@ class Record:
     ran_s: float = 0.0
     quiet_s: float = 0.0
     held: bool = False
+    crowded: int = 0
 
     @property
     def ranks(self) -> dict[str, list[int]]:

@@ -41,6 +41,11 @@ class RunStatuses:
         return any(status.run.port_taken for status in self.of_run.values())
 
     @property
+    def is_out_of_memory(self) -> bool:
+        """Whether the ranks of a node had no memory left on a GPU."""
+        return any(status.run.out_of_memory for status in self.of_run.values())
+
+    @property
     def ran_s(self) -> float:
         """How long the ranks have run."""
         return max((status.run.ran_s for status in self.of_run.values()), default=0.0)

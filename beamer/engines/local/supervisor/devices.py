@@ -1,12 +1,24 @@
-"""Whether processes have opened a GPU, by the files that they, and their descendants, have open."""
+"""Whether processes have opened a GPU, by the files that they, and their descendants, have open; or ran out of its memory."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/renderD")
 """How the paths begin of the device files of NVIDIA's driver, and of AMD's."""
+
+_OUT_OF_MEMORY = re.compile(
+    r"(CUDA|HIP) out of memory|torch(\.cuda)?\.OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+    r"|RESOURCE_EXHAUSTED: Out of memory"
+)
+"""What PyTorch, CUDA itself, JAX and TensorFlow say."""
+
+
+def says_out_of_memory(text: str) -> bool:
+    """Say whether a program's last words are that a GPU has no memory left for it."""
+    return bool(_OUT_OF_MEMORY.search(text))
 
 
 def uses_gpu(processes: Iterable[int], devices: tuple[str, ...] = GPU_DEVICES) -> bool:

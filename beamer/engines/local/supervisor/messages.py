@@ -148,6 +148,7 @@ class RunStatus:
     whether a rank died of the stop signal, so that the others, on all nodes, reach no common boundary. unread: of a run that
     has ended well and of which no line was read as progress here, nor of the runs before it: what it printed last; else "".
     held: whether its ranks are frozen, or will be, before they use a GPU. memory: where that is which they have there.
+    out_of_memory: whether it failed, and its last words are that a GPU has none left.
     """
 
     number: int = 0
@@ -168,6 +169,7 @@ class RunStatus:
     unread: Annotated[str, Since(2)] = ""
     held: Annotated[bool, Since(2)] = False
     memory: Annotated[MemoryStatus, Since(2)] = field(default=MemoryStatus())
+    out_of_memory: Annotated[bool, Since(2)] = False
 
 
 @dataclass(frozen=True)

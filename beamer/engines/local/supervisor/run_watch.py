@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from beamer.engines.local.pattern import MAX_SHOWN, SlowPatternError
+from beamer.engines.local.supervisor.devices import says_out_of_memory
 from beamer.engines.local.supervisor.lines import PrintedLine, RefusedLine
 from beamer.engines.local.supervisor.messages import Launch, RunStatus
 from beamer.engines.local.supervisor.ports import is_taken, says_taken
@@ -114,7 +115,8 @@ class RunWatch:
         last_s = self._meter.last_s
         taken = bool(self.port) and last_s is None and (is_taken(self.port) or says_taken(words))
         tail_s = run.tail_s if last_s is None else now - last_s
-        return replace(self.status(run, now), port_taken=taken, tail_s=tail_s)
+        lacked = says_out_of_memory(words)
+        return replace(self.status(run, now), port_taken=taken, tail_s=tail_s, out_of_memory=lacked)
 
     def unread(self, last_printed: Iterable[str]) -> str:
         """Return what is to be said of a run that has ended well and of which no line was read; "" where one was.

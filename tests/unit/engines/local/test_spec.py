@@ -192,7 +192,12 @@ def test_a_supervisor_imports_little() -> None:
 def test_a_job_that_has_been_stopped_does_not_advance(tmp_path: Path) -> None:
     cluster = LocalCluster.here(1)
     job = LocalJob(
-        Record("j", SPEC, Placement((("localhost", 0),)), ()), tmp_path, cluster, NodeMonitor(cluster.nodes), "signals"
+        Record("j", SPEC, Placement((("localhost", 0),)), ()),
+        tmp_path,
+        cluster,
+        NodeMonitor(cluster.nodes),
+        "signals",
+        lambda job: False,
     )
     job.set()
     with job.locked("stop", 0.0):

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from beamer.engines.local.supervisor.devices import GPU_DEVICES, uses_gpu
+import pytest
+
+from beamer.engines.local.supervisor.devices import GPU_DEVICES, says_out_of_memory, uses_gpu
 from tests.processes.site import until
 
 
@@ -42,3 +44,23 @@ def test_device_files_of_drivers_are_known_by_name() -> None:
     for path in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm", "/dev/kfd", "/dev/dri/renderD128"):
         assert path.startswith(GPU_DEVICES)
     assert not "/dev/null".startswith(GPU_DEVICES)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of", True),
+        ("RuntimeError: CUDA out of memory. Tried to allocate", True),
+        ("torch.cuda.OutOfMemoryError: HIP out of memory.", True),
+        (
+            "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1073741824 bytes.",
+            True,
+        ),
+        ("CUDA error: CUDA_ERROR_OUT_OF_MEMORY: out of memory", True),
+        ("java.lang.OutOfMemoryError: Java heap space", False),
+        ("MemoryError: out of memory", False),
+        ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", False),
+    ],
+)
+def test_a_gpu_without_memory_is_told_from_other_ends(words: str, expected: bool) -> None:
+    assert says_out_of_memory(words) is expected
