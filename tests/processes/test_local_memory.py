@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from beamer.engines.local.eviction import DeviceMemory
 from beamer.engines.local.memory_mode import MemoryMode
 from beamer.errors import InputError
 from beamer.gpu.engine import RunState
+from beamer.gpu.model import Costs
 from beamer.process_stat import own_namespace
 from beamer.schedule.machine_gpus import INITIAL_NAMESPACE
 from beamer.testing.trainer import Options, State
@@ -29,6 +31,7 @@ from tests.support.nvidia.cuda_standin import GIB, NOT_READY, NOT_SUPPORTED, OUT
 from tests.support.nvidia.standin import build
 
 ENDLESS = 10**6
+TAKES_S = 0.5
 CALLS = ("lock", "checkpoint", "restore", "unlock")
 
 
@@ -293,6 +296,7 @@ def starts(site: Site, engine: LocalEngine, driver: Standin, job: str) -> None:
     def runs() -> bool:
         engine.start(job, on("localhost"))
         seen = engine.report()
+        site.costs |= {key: one.costs for key, one in seen.items() if one.costs}
         return job in seen and seen[job].state in (RunState.RUNNING, RunState.FINISHED)
 
     until(runs, f"{job} to run")
@@ -316,6 +320,24 @@ def test_suspended_jobs_stay_on_the_gpu_while_what_runs_fits_beside_them(site: S
         assert check_steps(traces[job], Options(iterations=40)) == [1] * 40
     assert {result for _, _, result in driver.calls} == {0}
     assert [call for _, call, _ in driver.calls] == list(CALLS), "one of them is moved, once"
+
+
+def test_what_a_change_of_trials_takes_is_what_moving_their_memory_takes(site: Site, driver: Standin) -> None:
+    for call in ("checkpoint", "restore"):
+        driver.say(f"seconds-per-byte-{call}", TAKES_S / (6 * GIB))
+    engine = site.engine(memory=MemoryMode.AUTO, gpu_memory=StandinMemory(driver, 7))
+
+    def costs_are(hold: Callable[[], bool]) -> None:
+        until(lambda: site.see(engine, "b") and hold(), "the costs of moves to be known")
+
+    for job in ("a", "b", "a"):
+        program(site, job, ENDLESS)
+        starts(site, engine, driver, job)
+        site.until_step(engine, job, beyond=3)
+        if job == "b":
+            costs_are(lambda: site.costs.get("b", Costs()).suspend_s >= TAKES_S)
+        suspends(site, engine, job)
+    costs_are(lambda: all(site.costs[job].change_s >= 2 * TAKES_S for job in "ab"))  # Also of b, which has never come back.
 
 
 @pytest.mark.parametrize("memory", [MemoryMode.HOST, MemoryMode.AUTO])

@@ -21,6 +21,7 @@ from beamer.engines.local.eviction import DeviceMemory, GpuMemory, Resident, evi
 from beamer.engines.local.job import MAX_POLL_S, POLL_S, Busy, LocalJob
 from beamer.engines.local.memory_mode import MemoryMode
 from beamer.engines.local.monitor import NodeMonitor
+from beamer.engines.local.others import Others
 from beamer.engines.local.record import Record, last_run, load
 from beamer.engines.local.spare import SpareCapacity
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
@@ -83,6 +84,7 @@ class LocalEngine(Engine):
         self._nodes = {node.name: Node(node.name, node.gpus, node.cpus) for node in cluster.nodes}
         self._monitor = NodeMonitor(cluster.nodes)
         self._jobs: dict[str, LocalJob] = {}
+        self._others = Others(self._jobs, self._cluster)
         for path in sorted(self._root.glob("*/job")):
             if (record := load(path)) is not None:
                 self._jobs[record.job] = self._made(record, path.parent)
@@ -334,7 +336,7 @@ class LocalEngine(Engine):
         if known and known.record.phase is Phase.LAUNCHED and MemoryPlace.GPU in known.places:
             return True  # It has its memory there already.
         if known and known.record.crowded:
-            neighbours = self._neighbours(known, placement)
+            neighbours = self._others.beside(known, placement)
             for one in neighbours:
                 if not one.is_leaving:
                     self._offload(one, timeout_s)
@@ -368,21 +370,6 @@ class LocalEngine(Engine):
             self._offload(self._jobs[name], timeout_s)
         return not waits
 
-    def _neighbours(self, job: LocalJob, placement: Placement) -> list[LocalJob]:
-        """Return the suspended jobs with memory on GPUs of a placement, also those whose memory is about to leave them."""
-        devices = self._devices(placement)
-        return [
-            one
-            for one in list(self._jobs.values())
-            if one is not job and one.record.phase is Phase.LAUNCHED and one.suspended and not one.is_ahead
-            if one.places != {MemoryPlace.HOST} and devices & self._devices(one.record.placement)
-        ]
-
-    def _devices(self, placement: Placement) -> set[tuple[str, str]]:
-        """Return what CUDA_VISIBLE_DEVICES calls GPUs, by node: several may be one."""
-        there = self._cluster.node
-        return {(node, there[node].device(index)) for node, index in placement.devices if node in there}
-
     def _offload(self, job: LocalJob, timeout_s: float) -> None:
         """Have a suspended job's memory leave its GPUs: for the host, or with its processes where that has no room either."""
         if job.never_offloads or not self._fits_on_host(job, job.gpu_bytes):
@@ -405,11 +392,8 @@ class LocalEngine(Engine):
         return True
 
     def _made(self, record: Record, directory: Path) -> LocalJob:
-        def has_neighbours(job: LocalJob) -> bool:
-            return bool(self._neighbours(job, job.record.placement))
-
-        made = LocalJob(record, directory, self._cluster, self._monitor, self._group, has_neighbours)
-        made.offloads = self._memory is MemoryMode.HOST
+        made = LocalJob(record, directory, self._cluster, self._monitor, self._group, self._others)
+        made.offloads = made.moves_always = self._memory is MemoryMode.HOST
         return made
 
     def _get(self, job: str, call: str) -> LocalJob:

@@ -2,13 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from beamer.engines.local.monitor import NodeMonitor
+from beamer.engines.local.move_times import MoveTimes
 from beamer.engines.local.record import RUN_STATE, LastRun, Record
 from beamer.engines.local.run_end import RunStatuses
 from beamer.engines.local.spec import LocalCluster
@@ -51,9 +52,22 @@ class Busy(EngineError):
     """A job that another call has locked, or has stopped meanwhile."""
 
 
+class OtherJobs(Protocol):
+    """What a job has to know of the engine's others. offloads, restores: what moves of GPU memory take there."""
+
+    offloads: MoveTimes
+    restores: MoveTimes
+
+    def have_memory_beside(self, job: "LocalJob") -> bool:
+        """Return whether suspended ones have memory on a job's GPUs."""
+
+    def are_on_host(self) -> bool:
+        """Return whether the memory of one is on the host, so that a GPU changes hands by moves."""
+
+
 class LocalJob:
-    """A job. record: kept in `directory`. monitor: of nodes. group: the kind of process group on them. has_neighbours: whether
-    suspended jobs have memory on its GPUs.
+    """A job. record: kept in `directory`. monitor: of nodes. group: the kind of process group on them. others: what is
+    to be known of the engine's other jobs.
 
     Everything but `locked` is for a caller that has locked the job.
     """
@@ -65,13 +79,15 @@ class LocalJob:
         cluster: LocalCluster,
         monitor: NodeMonitor,
         group: str,
-        has_neighbours: Callable[["LocalJob"], bool],
+        others: "OtherJobs",
     ) -> None:
         self.record = record
         self.directory = directory
         self.suspended = False
         self.offloads = False
         """Whether its GPU memory is moved to the host while it is suspended."""
+        self.moves_always = False
+        """Whether that is so whenever it is suspended."""
         self.refusal = ""
         """Why that cannot be done, for as long as it is suspended or, where `never_offloads`, at all."""
         self.never_offloads = False
@@ -84,7 +100,7 @@ class LocalJob:
         self.error = ""
         self.supervisors = Supervisors(lambda: self.record, directory, cluster, monitor, group)
         self._cluster = cluster
-        self._has_neighbours = has_neighbours
+        self._others = others
         self._lock = threading.RLock()
         self._collected: dict[str, int] = {}
         self._measured: tuple[int, float] = (0, 0.0)
@@ -333,7 +349,7 @@ class LocalJob:
         self.suspended = False
 
     def _may_have_room(self) -> bool:
-        return self.record.crowded < MAX_CROWDED and self._has_neighbours(self)
+        return self.record.crowded < MAX_CROWDED and self._others.have_memory_beside(self)
 
     def record_end(self, statuses: Mapping[str, Status]) -> bool:
         """Record that a run has ended by itself, on some node at least; return whether it has."""
@@ -423,11 +439,11 @@ class LocalJob:
 
     def _measure_moves(self, statuses: Mapping[str, Status]) -> None:
         """Remember what moving the job's memory took: on several nodes the longest counts."""
-        for name, cost in (("offload_s", "suspend_s"), ("restore_s", "resume_s")):
+        for name, times in (("offload_s", self._others.offloads), ("restore_s", self._others.restores)):
             took_s = max((getattr(one.run.memory, name) for one in statuses.values()), default=0.0)
             if took_s and self._moved_s.get(name) != took_s:
                 self._moved_s[name] = took_s
-                self._cost(cost, took_s)
+                times.add(took_s, self._moved_bytes)
 
     def _is_suspended_in_part(self, statuses: Mapping[str, Status]) -> bool:
         states = {status.run.state for node, status in statuses.items() if node in self.record.ranks}
@@ -497,10 +513,23 @@ class LocalJob:
 
     @property
     def _present_costs(self) -> Costs:
-        """What a change of its GPUs takes now: a parked job has no memory left to be resumed from."""
+        """What a change of its GPUs takes now: a parked job has no memory left to be resumed from.
+
+        While memory is moved, the job's own leaves its GPUs, too, or other memory leaves them for it.
+        """
         if self.record.phase is Phase.PARKED and self.costs.restart_s:
             return replace(self.costs, resume_s=self.costs.restart_s)
+        if self.moves_always or MemoryPlace.HOST in self.places or self._others.are_on_host():
+            offload_s, restore_s = (
+                times.expected_s(self._moved_bytes) for times in (self._others.offloads, self._others.restores)
+            )
+            return replace(self.costs, suspend_s=offload_s or self.costs.suspend_s, resume_s=restore_s or self.costs.resume_s)
         return self.costs
+
+    @property
+    def _moved_bytes(self) -> int:
+        """What is moved on the node with the most of its ranks, one after the other, in bytes; 0: not known."""
+        return self.gpu_bytes * max(map(len, self.record.ranks.values()), default=0)
 
     def _cost(self, name: str, seconds: float) -> None:
         before = getattr(self.costs, name)

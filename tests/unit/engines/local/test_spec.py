@@ -24,6 +24,7 @@ from beamer.engines.local import (
 )
 from beamer.engines.local.job import Busy, LocalJob
 from beamer.engines.local.monitor import NodeMonitor
+from beamer.engines.local.others import Others
 from beamer.engines.local.record import LastRun, Record, last_run, load
 from beamer.engines.local.states import Phase
 from beamer.engines.local.supervisor import control, groups, store
@@ -197,7 +198,7 @@ def test_a_job_that_has_been_stopped_does_not_advance(tmp_path: Path) -> None:
         cluster,
         NodeMonitor(cluster.nodes),
         "signals",
-        lambda job: False,
+        Others({}, cluster),
     )
     job.set()
     with job.locked("stop", 0.0):
