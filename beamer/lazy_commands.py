@@ -17,6 +17,7 @@ from importlib import import_module
 
 from beamer.compilation import COMPILATION, NOTICE
 from beamer.errors import BeamerError, InputError, PlatformError, nearest
+from beamer.option_variables import variables_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISTRIBUTION = "beamer-scheduler"  # On a package index, the import package's name belongs to others.
@@ -49,19 +50,21 @@ class Command:
         name: as the command is typed. epilog: the end of its help. Raises `PlatformError` naming the extra if a package is not
         installed.
         """
-        if self.plain:
+        if self.plain and not any(variable.startswith(variables_of(name)) for variable in os.environ):
             module, _, function = self.plain.partition(":")
             getattr(import_module(module), function)(arguments)
         module, _, function = self.target.partition(":")
         with needs(name, self.extra), imports_without_gc():
             import typer
 
-            from beamer.option_errors import CheckedCommand
+            from beamer.layered_command import CheckedCommand, LayeredCommand
 
             called = getattr(import_module(module), function)
         COMPILATION.announce(lambda: print(f"{_typed(name)}: {NOTICE}", file=sys.stderr, flush=True))
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        app.command(cls=CheckedCommand, epilog=epilog)(called)
+        # Experiments have configurations of their own.
+        kind = CheckedCommand if name.startswith("python -m ") else LayeredCommand
+        app.command(cls=kind, epilog=epilog)(called)
         app(list(arguments), prog_name=name)
 
 
