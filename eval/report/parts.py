@@ -15,7 +15,7 @@ from eval.documents import SECTION
 ROOT = Path(__file__).parents[2]
 GENERATED = "generated"  # The folder of pages that are made from the code when the site is built.
 DOCUMENTS = (ROOT / "README.md", *sorted(one for one in (ROOT / "docs").rglob("*.md") if one.parent.name != GENERATED))
-PLACE = re.compile(r"<!-- section (?P<name>[\w ]+) -->")
+PLACE = re.compile(r"<!-- section (?P<name>[\w -]+) -->")
 HEADING, TABLE, FENCE, SECTION_KIND, PICTURE = "heading", "table", "fence", "section", "picture"
 
 
