@@ -91,7 +91,8 @@ class Checkpoints(Protocol):
     def restore(self, pid: int, onto: Mapping[str, str]) -> None:
         """Move a checkpointed process' memory back.
 
-        onto: by the UUID of a GPU, that of the one to take its place, of the same chip.
+        onto: by a GPU, the one of the same chip that takes its place, each by its UUID, how that begins, or its index, as in
+        CUDA_VISIBLE_DEVICES.
         """
 
     def unlock(self, pid: int) -> None:
@@ -132,14 +133,12 @@ class CudaCheckpoints:
         _check("checkpoint", pid, *self._driver.cuCheckpointProcessCheckpoint(pid, None))
 
     def restore(self, pid: int, onto: Mapping[str, str]) -> None:
-        """Restore it, by a map with every GPU that the driver sees, as it wants one."""
+        """Restore it; where it changes GPUs, by a map with every GPU that the driver sees, as it wants one."""
         args = None
-        if onto:
-            uuids = {_text(uuid): uuid for uuid in self._uuids}
-            if unknown := {*onto, *onto.values()} - set(uuids):
-                raise DriverError("restore", pid, f"no GPU {', '.join(sorted(unknown))}")
+        uuids = {_text(uuid): uuid for uuid in self._uuids}
+        if changed := changed_gpus(pid, onto, tuple(uuids)):
             args, pairs = self._driver.CUcheckpointRestoreArgs(), []
-            for old, new in whole_map(onto, tuple(uuids)).items():
+            for old, new in whole_map(changed, tuple(uuids)).items():
                 pair = self._driver.CUcheckpointGpuPair()
                 pair.oldUuid, pair.newUuid = uuids[old], uuids[new]
                 pairs.append(pair)
@@ -157,6 +156,27 @@ class CudaCheckpoints:
     def _check_start(self, call: str, answer: tuple[Any, ...]) -> None:
         if answer[0].value:
             raise NoCheckpointsError(f"{call}: NVIDIA's driver says {answer[0].name}", "see that nvidia-smi lists its GPUs")
+
+
+def changed_gpus(pid: int, onto: Mapping[str, str], uuids: tuple[str, ...]) -> dict[str, str]:
+    """Return a process' map of GPUs by their whole UUIDs, {} where none changes. onto: as of `Checkpoints.restore`.
+
+    uuids: of all GPUs, in order of their indices. Raises `DriverError` where one is not there, or two become one.
+    """
+    found = {_uuid_of(pid, old, uuids): _uuid_of(pid, new, uuids) for old, new in onto.items()}
+    if len(set(found.values())) < len(found):
+        raise DriverError("restore", pid, f"several of its GPUs onto one of {', '.join(sorted(set(found.values())))}")
+    return {} if all(old == new for old, new in found.items()) else found
+
+
+def _uuid_of(pid: int, name: str, uuids: tuple[str, ...]) -> str:
+    """Return the whole UUID of a GPU."""
+    if name.isdigit() and int(name) < len(uuids):
+        return uuids[int(name)]
+    named = [uuid for uuid in uuids if uuid.startswith(name) and name.startswith(UUID_PREFIX)]
+    if len(named) != 1:
+        raise DriverError("restore", pid, f"{name!r} is not the UUID or index of one of {', '.join(uuids)}")
+    return named[0]
 
 
 def whole_map(onto: Mapping[str, str], uuids: tuple[str, ...]) -> dict[str, str]:

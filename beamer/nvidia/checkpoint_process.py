@@ -6,11 +6,15 @@ It says when it is ready, answers every line of JSON, each a move, with one, and
 
     -                                                 {"ready": true}
     {"goal": "host", "pids": [17, 18], "onto": {}}    {"place": "host", "pids": [17], "refusal": "", "permanent": false}
+
+onto: of the goal "gpu", by process, what takes the place of each of its GPUs: {"17": {"0": "1"}}. Where such a move is taken
+back, a line comes before the answer, with the processes that were on their new GPUs: {"restored": [17]}.
 """
 
 import json
 import os
 import sys
+from collections.abc import Callable
 
 from beamer.nvidia.checkpoint import CudaCheckpoints, NoCheckpointsError
 from beamer.nvidia.moves import Destination, Moved, Mover
@@ -21,13 +25,14 @@ SETTLE_S = 120.0
 """How long a call of a process before this one may go on: the whole memory of a GPU, at the lowest rate measured."""
 
 
-def answer(line: str, mover: Mover | NoCheckpointsError) -> Moved:
-    """Return what came of the move that a line asks for. mover: who makes it, or why nobody can."""
+def answer(line: str, mover: Mover | NoCheckpointsError, restored: Callable[[tuple[int, ...]], None]) -> Moved:
+    """Return what came of the move that a line asks for. mover: who makes it, or why nobody can. restored: of `Mover.move`."""
     request = json.loads(line)
     if isinstance(mover, NoCheckpointsError):
         # Nothing can have been moved to the host without it.
         return Moved(Destination.GPU if request["goal"] == Destination.HOST else None, (), str(mover), permanent=True)
-    return mover.move([int(pid) for pid in request["pids"]], Destination(request["goal"]), dict(request["onto"]))
+    onto = {int(pid): dict(gpus) for pid, gpus in request["onto"].items()}
+    return mover.move([int(pid) for pid in request["pids"]], Destination(request["goal"]), onto, restored)
 
 
 def main() -> None:
@@ -40,9 +45,13 @@ def main() -> None:
         mover = Mover(CudaCheckpoints(), LOCK_S, SETTLE_S)
     except NoCheckpointsError as error:
         mover = error
-    answers.write(json.dumps({"ready": True}) + "\n")
+
+    def say(values: dict[str, object]) -> None:
+        answers.write(json.dumps(values) + "\n")
+
+    say({"ready": True})
     for line in sys.stdin:
-        answers.write(json.dumps(vars(answer(line, mover))) + "\n")
+        say(vars(answer(line, mover, lambda pids: say({"restored": pids}))))
 
 
 if __name__ == "__main__":

@@ -86,18 +86,30 @@ class Mover:
         self._clock = clock
         self._sleep = sleep
 
-    def move(self, pids: Sequence[int], goal: Destination, onto: Mapping[str, str]) -> Moved:
-        """Move the memory of processes, of which those that do not use CUDA have none. onto: as of `Checkpoints.restore`."""
+    def move(
+        self,
+        pids: Sequence[int],
+        goal: Destination,
+        onto: Mapping[int, Mapping[str, str]],
+        restored: Callable[[tuple[int, ...]], None] = lambda pids: None,
+    ) -> Moved:
+        """Move the memory of processes, of which those that do not use CUDA have none.
+
+        onto: by process, as of `Checkpoints.restore`. restored: called with those that are on other GPUs now, before their
+        memory leaves these again as that of others cannot follow: the driver does not say which GPUs it came from last.
+        """
         try:
             return Moved(goal, self._reach(pids, goal, onto))
         except DriverError as error:
             refusal, permanent = str(error), error.is_permanent
         try:
+            if goal is Destination.GPU and onto:
+                restored(tuple(pid for pid in onto if self._driver.state(pid) in (ProcessState.LOCKED, ProcessState.RUNNING)))
             return Moved(goal.other, self._reach(pids, goal.other, {}), refusal, permanent)
         except DriverError as error:
             return Moved(None, (), f"{refusal}; and then {error}", permanent)
 
-    def _reach(self, pids: Sequence[int], goal: Destination, onto: Mapping[str, str]) -> tuple[int, ...]:
+    def _reach(self, pids: Sequence[int], goal: Destination, onto: Mapping[int, Mapping[str, str]]) -> tuple[int, ...]:
         """Make calls until all processes are there, and return those that use CUDA. Raises `DriverError`."""
         until = self._clock() + self._settle_s
         while True:
@@ -114,12 +126,12 @@ class Mover:
                 return tuple(states)
             self._make(call, due, onto)
 
-    def _make(self, call: DriverCall, pids: Sequence[int], onto: Mapping[str, str]) -> None:
+    def _make(self, call: DriverCall, pids: Sequence[int], onto: Mapping[int, Mapping[str, str]]) -> None:
         """Make a call for processes at once: one may wait for what another does. Raises the first `DriverError`."""
         made = {
             DriverCall.LOCK: lambda pid: self._driver.lock(pid, self._lock_s),
             DriverCall.CHECKPOINT: self._driver.checkpoint,
-            DriverCall.RESTORE: lambda pid: self._driver.restore(pid, onto),
+            DriverCall.RESTORE: lambda pid: self._driver.restore(pid, onto.get(pid, {})),
             DriverCall.UNLOCK: self._driver.unlock,
         }[call]
         with ThreadPoolExecutor(len(pids)) as pool:

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from beamer.nvidia.checkpoint import DriverError, ProcessState, whole_map
+from beamer.nvidia.checkpoint import DriverError, ProcessState, changed_gpus, whole_map
 from beamer.nvidia.moves import Destination, DriverCall, Moved, Mover, next_calls
 
 RUNNING, LOCKED, CHECKPOINTED = ProcessState.RUNNING, ProcessState.LOCKED, ProcessState.CHECKPOINTED
@@ -105,3 +105,26 @@ def test_a_map_names_every_gpu_once_on_either_side() -> None:
     assert whole_map({"a": "b"}, gpus) == {"a": "b", "b": "a", "c": "c"}
     assert whole_map({"a": "b", "b": "c"}, gpus) == {"a": "b", "b": "c", "c": "a"}
     assert whole_map({"c": "c"}, gpus) == {"a": "a", "b": "b", "c": "c"}
+
+
+def test_a_map_is_of_whole_uuids_and_none_where_nothing_changes() -> None:
+    gpus = ("GPU-a1", "GPU-a2", "GPU-b1")
+    assert changed_gpus(7, {"0": "GPU-a2", "1": "GPU-b"}, gpus) == {"GPU-a1": "GPU-a2", "GPU-a2": "GPU-b1"}
+    assert changed_gpus(7, {"0": "GPU-a1"}, gpus) == changed_gpus(7, {}, gpus) == {}
+
+
+@pytest.mark.parametrize("onto", [{"0": "3"}, {"0": "GPU-a"}, {"0": "MIG-1"}, {"GPU-": "0"}, {"0": "2", "1": "2"}])
+def test_a_gpu_that_is_not_known_or_taken_twice_is_refused_by_name(onto: dict[str, str]) -> None:
+    with pytest.raises(DriverError, match="GPU-b1"):
+        changed_gpus(7, onto, ("GPU-a1", "GPU-a2", "GPU-b1"))
+
+
+def test_what_has_been_on_other_gpus_is_told_before_it_leaves_them() -> None:
+    driver = Driver(dict.fromkeys((1, 2, 3), CHECKPOINTED), {(DriverCall.RESTORE, 2): "CUDA_ERROR_OUT_OF_MEMORY"})
+    told: list[tuple[tuple[int, ...], ProcessState]] = []
+    onto = {1: {"0": "1"}, 2: {"0": "1"}}
+    made = Mover(driver, 1.0, 0.0, clock=lambda: 0.0).move(
+        (1, 2, 3), Destination.GPU, onto, lambda pids: told.append((pids, driver.states[1]))
+    )
+    assert made.place is Destination.HOST
+    assert told == [((1,), LOCKED)]

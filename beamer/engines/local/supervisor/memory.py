@@ -64,7 +64,13 @@ class MemoryMoves:
         self._command = command
         self._move_s = move_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._goal = self._from = MemoryPlace.GPU
+        # Where it is to be, where the move that is under way began, and where that leads.
+        self._goal = self._from = self._toward = MemoryPlace.GPU
+        self._launched_on: tuple[str, ...] = ()
+        self._gpu_order: str | None = None
+        # The GPUs that it is to be on, those before, and those of processes that have others than the run was launched on.
+        self._devices = self._came_from = tuple[str, ...]()
+        self._elsewhere: dict[int, tuple[str, ...]] = {}
         self._persists = False
         self._attempts = 0
         self._begun_s = 0.0
@@ -74,10 +80,20 @@ class MemoryMoves:
         self._freeze_s: float | None = None
         self._retry_s: float | None = None
 
+    def launch(self, devices: tuple[str, ...], order: str | None) -> None:
+        """Take in that a run is launched on GPUs. order: what CUDA_DEVICE_ORDER is for it, None: as for this process."""
+        self._launched_on = self._devices = self._came_from = devices
+        self._gpu_order = order
+
     @property
     def is_on_gpu(self) -> bool:
         """Whether all of it is there and stays there."""
         return self.status.place is MemoryPlace.GPU
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The GPUs that it is on or, where it is on the host, is to be brought back onto, in order of ranks."""
+        return self._devices
 
     @property
     def due_s(self) -> float | None:
@@ -90,16 +106,21 @@ class MemoryMoves:
         if self.status.place is MemoryPlace.GPU:
             self._begin()
 
-    def bring_back(self, persists: bool = False) -> None:
-        """Have it moved back. persists: whether that is tried again as long as it is refused."""
+    def bring_back(self, devices: tuple[str, ...] = (), persists: bool = False) -> None:
+        """Have it moved back. devices: onto which GPUs, in order of ranks; (): `devices`. Where it is on its way, that goes on.
+
+        persists: whether that is tried again as long as it is refused.
+        """
         self._goal, self._persists = MemoryPlace.GPU, persists
         if self.status.place is MemoryPlace.HOST:
+            self._came_from, self._devices = self._devices, devices or self._devices
             self._begin()
 
     def close(self) -> None:
         """Give up what is under way: the ranks have ended."""
         self._end_process()
         self._late_s = self._freeze_s = self._retry_s = None
+        self._elsewhere.clear()
         self.status = MemoryStatus()
 
     def check(self, now: float) -> None:
@@ -119,13 +140,15 @@ class MemoryMoves:
         self._begun_s = time.monotonic()
         # Whether some of it may be elsewhere than on the GPU.
         self._from = self.status.place
+        # A goal that changes meanwhile waits for the end: half of a move onto other GPUs is nothing to go back from.
+        self._toward = self._goal
         self._is_moved = self._is_ready or self.status.place is not MemoryPlace.GPU
         self.status = replace(self.status, refusal="", permanent=False)
         self._ask()
 
     def _ask(self) -> None:
         """Have the process make a move; another one is started where there is none."""
-        onward = self._goal is MemoryPlace.HOST
+        onward = self._toward is MemoryPlace.HOST
         # What is taken back has not been resumed.
         place = MemoryPlace.TO_HOST if self._from is MemoryPlace.GPU else MemoryPlace.TO_GPU
         self.status = replace(self.status, place=place)
@@ -133,13 +156,20 @@ class MemoryMoves:
         try:
             self._group.thaw(FREEZE_S)
             pids = [pid for pid in self._group.members() if pid != os.getpid()]
-            line = json.dumps({"goal": "host" if onward else "gpu", "pids": pids, "onto": {}})
+            self._elsewhere = {pid: devices for pid, devices in self._elsewhere.items() if pid in pids}
+            onto = {} if onward else {pid: changed for pid in pids if (changed := self._changed_gpus(pid))}
+            line = json.dumps({"goal": "host" if onward else "gpu", "pids": pids, "onto": onto})
             process = self._process or self._start()
             assert process.stdin
             process.stdin.write(line.encode() + b"\n")
         except OSError as error:
             self._late_s = time.monotonic()  # The next check ends the process and starts another one.
             print(f"GPU memory cannot be moved now: {error}", file=sys.stderr, flush=True)
+
+    def _changed_gpus(self, pid: int) -> dict[str, str]:
+        """Return what takes the place of each GPU of a process, {} where none changes."""
+        present = self._elsewhere.get(pid, self._launched_on)
+        return {} if present == self._devices else dict(zip(present, self._devices, strict=True))
 
     def _start(self) -> subprocess.Popen[bytes]:
         supervisor = os.getpid()
@@ -151,6 +181,8 @@ class MemoryMoves:
 
         # With this variable the driver would hide GPUs, which a map has to name.
         environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        if self._gpu_order is not None:
+            environment["CUDA_DEVICE_ORDER"] = self._gpu_order
         self._is_ready = False
         self._process = process = subprocess.Popen(
             self._command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True,
@@ -189,6 +221,13 @@ class MemoryMoves:
         if "ready" in answer:
             self._is_ready = self._is_moved = True
             return
+        if "restored" in answer:
+            self._elsewhere |= dict.fromkeys(answer["restored"], self._devices)
+            return
+        if self._toward is MemoryPlace.GPU and answer["place"] == "gpu":
+            self._elsewhere |= dict.fromkeys(answer["pids"], self._devices)
+        elif self._toward is MemoryPlace.GPU and answer["place"] == "host":
+            self._devices = self._came_from
         place, refusal, permanent = answer["place"], str(answer["refusal"]), bool(answer["permanent"])
         if place is None:
             self._try_again(refusal)
@@ -213,8 +252,8 @@ class MemoryMoves:
         self._attempts += 1
         self.status = replace(self.status, refusal=f"GPU memory was not moved: {reason}")
         if self._attempts >= MAX_ATTEMPTS:
-            self._goal = MemoryPlace.GPU
-        if self._goal is MemoryPlace.GPU and not self._is_moved:
+            self._goal = self._toward = MemoryPlace.GPU
+        if self._toward is MemoryPlace.GPU and not self._is_moved:
             self._late_s = None
             self._settle(MemoryPlace.GPU)
         elif self._attempts >= MAX_ATTEMPTS + MAX_ATTEMPTS_BACK:

@@ -89,10 +89,12 @@ class Suspend:
 class Resume:
     """Thaw the ranks. Ranks that are still to be held are not held any more.
 
-    If their GPU memory is on the host it is brought back first: that is under way then.
+    If their GPU memory is on the host it is brought back first: that is under way then. devices: onto which GPUs of the node,
+    as in `Launch`, of the same chip; (): those that it came from. Refused for memory that is on other GPUs, and stays there.
     """
 
     timeout_s: float
+    devices: Annotated[tuple[str, ...], Since(2)] = ()
 
 
 @dataclass(frozen=True)

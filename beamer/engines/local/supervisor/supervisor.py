@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, assert_never
 
 from beamer.engines.local.spec import LaunchSpec
-from beamer.engines.local.states import ORPHANED_S, RanksState
+from beamer.engines.local.states import ORPHANED_S, MemoryPlace, RanksState
 from beamer.engines.local.supervisor import groups, messages, processes, ranks, store
 from beamer.engines.local.supervisor.devices import uses_gpu
 from beamer.engines.local.supervisor.files import JobFiles, SavedState, load_state
@@ -213,8 +213,8 @@ class Supervisor:
                 self._launch(request)
             case messages.Suspend(timeout_s, park_after_s, offloads):
                 self._suspend(timeout_s, park_after_s, offloads)
-            case messages.Resume(timeout_s):
-                self._resume(timeout_s)
+            case messages.Resume(timeout_s, devices):
+                self._resume(timeout_s, devices)
             case messages.Stop(timeout_s):
                 self._stop(timeout_s)
             case messages.Checkpoint():
@@ -256,6 +256,7 @@ class Supervisor:
         self._files.write(self._with_group(run))  # A supervisor that dies from here on leaves a run to be cleared.
         self.run = run
         self._spec = spec = request.spec
+        self._moves.launch(request.devices, dict(spec.env).get("CUDA_DEVICE_ORDER"))
         self._watch = RunWatch(request, time.monotonic())
         if self._port.number != self._watch.port:
             self._port.release()
@@ -328,20 +329,38 @@ class Supervisor:
         if offloads:
             self._moves.offload()
 
-    def _resume(self, timeout_s: float) -> None:
+    def _resume(self, timeout_s: float, devices: tuple[str, ...] = ()) -> None:
         if self.run.state is RanksState.RUNNING:
+            self._check_devices(devices)
             if self.run.held:
                 self._let_go()
             return
         if self.run.state is not RanksState.SUSPENDED:
             raise _Refusal(f"it is {self.run.state}")
+        self._check_devices(devices)
         if not self._moves.is_on_gpu:
             self._next = RanksState.RUNNING
-            self._moves.bring_back()
+            self._moves.bring_back(devices)
             return
         if not self._group.thaw(timeout_s):
             raise _Refusal(f"its processes are still frozen after {timeout_s:g} s")
         self._continue()
+
+    def _check_devices(self, devices: tuple[str, ...]) -> None:
+        """Refuse to resume ranks onto GPUs that their memory cannot be brought onto now. devices: as of `Resume`."""
+        has = self._moves.devices
+        if not devices or devices == has:
+            return
+        if len(devices) != len(has) or len(set(devices)) < len(set(has)):
+            raise _Refusal(f"it has GPUs {', '.join(has)}, which cannot become {', '.join(devices)}")
+        if "CUDA_VISIBLE_DEVICES" in dict(self._spec.env):
+            raise _Refusal(
+                "its env sets CUDA_VISIBLE_DEVICES, so that its memory is not known to be on the GPUs that it was given"
+            )
+        if self._moves.status.place is not MemoryPlace.HOST:
+            raise _Refusal(
+                f"its memory is on GPUs {', '.join(has)}, or on its way: it is moved onto others from the host alone"
+            )
 
     def _continue(self) -> None:
         """Take in that suspended ranks go on."""

@@ -41,6 +41,7 @@ SENT: tuple[SupervisorRequest, ...] = (
     Launch(3, SPEC, (1, 2), ("0", "GPU-3"), 4, "10.0.0.1", 4711, 64, Progress(4.0, 2.0, 1.5, 0.5), 0.25, 60.0, 30.0),
     Suspend(5.0, 2.5),
     Resume(5.0),
+    Resume(5.0, ("0", "GPU-3")),
     Stop(5.0),
     Checkpoint(),
     Kill(),

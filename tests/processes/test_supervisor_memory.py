@@ -1,0 +1,167 @@
+"""GPU memory that a supervisor moves: onto other GPUs, on a stand-in of NVIDIA's driver."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from beamer.engines.local.spec import LaunchSpec
+from beamer.engines.local.states import MemoryPlace, RanksState
+from beamer.engines.local.supervisor import control
+from beamer.engines.local.supervisor.messages import (
+    Accepted,
+    End,
+    GetStatus,
+    Launch,
+    Refused,
+    Resume,
+    Status,
+    SupervisorAnswer,
+    SupervisorRequest,
+    Suspend,
+)
+from tests.processes.site import ONE_THREAD, of_directory, until
+from tests.support.checkout import ROOT
+from tests.support.nvidia.cuda_standin import GIB, OUT_OF_MEMORY, Standin, standin
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Standin:
+    made = standin(tmp_path / "driver", monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return made
+
+
+class Job:
+    """The supervisor of a job whose ranks wait at a gate."""
+
+    def __init__(self, root: Path) -> None:
+        self.directory = root / "supervised"
+        self.gate = root / "gate"
+
+    def ask(self, request: SupervisorRequest) -> SupervisorAnswer:
+        start = control.supervisor_command(str(self.directory), "signals", sys.executable)
+        return control.ask_or_start(self.directory, request, PATIENCE_S, start)
+
+    def does(self, request: SupervisorRequest) -> None:
+        assert self.ask(request) == Accepted()
+
+    def refuses(self, request: SupervisorRequest) -> str:
+        answer = self.ask(request)
+        assert isinstance(answer, Refused)
+        return answer.reason
+
+    @property
+    def status(self) -> Status:
+        answer = self.ask(GetStatus())
+        assert isinstance(answer, Status)
+        return answer
+
+    def becomes(self, state: RanksState, place: MemoryPlace) -> None:
+        until(
+            lambda: (self.status.run.state, self.status.run.memory.place) == (state, place), f"{state} with memory on {place}"
+        )
+
+    def suspend(self) -> None:
+        self.does(Suspend(PATIENCE_S, offloads=True))
+        self.becomes(RanksState.SUSPENDED, MemoryPlace.HOST)
+
+
+@contextmanager
+def launched(root: Path, driver: Standin, devices: tuple[str, ...], **variables: str) -> Iterator[Job]:
+    """Run a job with 6 GiB on each of these GPUs, until it stands at a gate."""
+    job = Job(root)
+    job.gate.write_text("10")
+    program = ("-m", "tests.support.nvidia.cuda_program", str(6 * GIB), "--iterations", "20", "--gate", str(job.gate))
+    env = (*ONE_THREAD, *variables.items())
+    spec = LaunchSpec((sys.executable, *program), cwd=str(ROOT), env=env, batch_size=64, iterations=20)
+    ranks = tuple(range(len(devices)))
+    try:
+        job.does(Launch(1, spec, ranks, devices, len(ranks), "127.0.0.1", 4711, 64))
+        until(lambda: job.status.run.progress.done >= 10, "the gate")
+        yield job
+        job.gate.unlink()
+        until(lambda: job.status.run.state is RanksState.FINISHED, "the end")
+    finally:
+        job.does(End())
+        until(lambda: not of_directory(root), "all processes to be gone")
+
+
+def gpus(driver: Standin) -> list[int]:
+    """Return the GPUs that processes have memory on, in order of ranks, as ranks are started one after another."""
+    return [one.device for _, one in sorted(driver.processes.items()) if one.state == "running"]
+
+
+def test_memory_comes_back_on_other_gpus_and_from_there_on_others_still(tmp_path: Path, driver: Standin) -> None:
+    uuids = [driver.device(index, 16 * GIB) for index in range(4)]
+    with launched(tmp_path, driver, ("0", "1")) as job:
+        for wanted, found in (
+            ((uuids[2], uuids[3]), [2, 3]),
+            ((uuids[3], "0"), [3, 0]),  # One of them takes the place of the other one.
+            ((), [3, 0]),
+            ((uuids[0], "1"), [0, 1]),
+        ):
+            job.suspend()
+            job.does(Resume(PATIENCE_S, wanted))
+            job.becomes(RanksState.RUNNING, MemoryPlace.GPU)
+            assert gpus(driver) == found
+            job.does(Resume(PATIENCE_S, wanted))
+    assert {result for _, _, result in driver.calls} == {0}
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(("2", "3"), [2, 3]), (("1", "0"), [1, 0]), ((), [0, 1])])
+def test_what_is_refused_for_one_rank_is_known_to_have_been_elsewhere_for_the_other(
+    wanted: tuple[str, ...], found: list[int], tmp_path: Path, driver: Standin
+) -> None:
+    for index in range(4):
+        driver.device(index, 16 * GIB)
+    with launched(tmp_path, driver, ("0", "1")) as job:
+        job.suspend()
+        with subprocess.Popen(["sleep", "1000"]) as other:
+            (driver.root / "processes" / str(other.pid)).write_text(f"running 3 {12 * GIB}")
+            job.does(Resume(PATIENCE_S, ("2", "3")))
+            until(lambda: job.status.run.memory.refusal, "the driver to refuse")
+            other.kill()
+        job.becomes(RanksState.SUSPENDED, MemoryPlace.HOST)
+        assert sorted(result for _, call, result in driver.calls if call == "restore") == [0, OUT_OF_MEMORY]
+        job.does(Resume(PATIENCE_S, wanted))
+        job.becomes(RanksState.RUNNING, MemoryPlace.GPU)
+        assert gpus(driver) == found
+
+
+@pytest.mark.parametrize(
+    ("devices", "reason"),
+    [
+        (("2",), "it has GPUs 0, 1, which cannot become 2"),
+        (("2", "2"), "it has GPUs 0, 1, which cannot become 2, 2"),
+        (("2", "1"), "its memory is on GPUs 0, 1, or on its way"),
+    ],
+)
+def test_memory_that_is_on_gpus_stays_on_them(devices: tuple[str, ...], reason: str, tmp_path: Path, driver: Standin) -> None:
+    for index in range(3):
+        driver.device(index, 16 * GIB)
+    with launched(tmp_path, driver, ("0", "1")) as job:
+        assert job.refuses(Resume(PATIENCE_S, devices)).startswith(reason)
+        job.does(Suspend(PATIENCE_S))
+        assert job.refuses(Resume(PATIENCE_S, devices)).startswith(reason)
+        job.does(Resume(PATIENCE_S, ("0", "1")))
+
+
+def test_a_gpu_that_is_not_there_is_refused_by_name(tmp_path: Path, driver: Standin) -> None:
+    uuid = driver.device(0, 16 * GIB)
+    with launched(tmp_path, driver, ("0",)) as job:
+        job.suspend()
+        job.does(Resume(PATIENCE_S, ("GPU-f",)))
+        refusal = until(lambda: job.status.run.memory.refusal, "the refusal")
+        assert refusal.startswith(
+            f"NVIDIA's driver refuses to restore a process: 'GPU-f' is not the UUID or index of one of {uuid}"
+        )
+        job.becomes(RanksState.SUSPENDED, MemoryPlace.HOST)
+        job.does(Resume(PATIENCE_S))
+        job.becomes(RanksState.RUNNING, MemoryPlace.GPU)
+        assert gpus(driver) == [0]
