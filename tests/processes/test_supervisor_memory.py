@@ -19,6 +19,7 @@ from beamer.engines.local.supervisor.messages import (
     Refused,
     Resume,
     Status,
+    Stop,
     SupervisorAnswer,
     SupervisorRequest,
     Suspend,
@@ -73,20 +74,20 @@ class Job:
 
 
 @contextmanager
-def launched(root: Path, driver: Standin, devices: tuple[str, ...], **variables: str) -> Iterator[Job]:
+def launched(root: Path, driver: Standin, devices: tuple[str, ...], grace_s: float = 60.0) -> Iterator[Job]:
     """Run a job with 6 GiB on each of these GPUs, until it stands at a gate."""
     job = Job(root)
     job.gate.write_text("10")
     program = ("-m", "tests.support.nvidia.cuda_program", str(6 * GIB), "--iterations", "20", "--gate", str(job.gate))
-    env = (*ONE_THREAD, *variables.items())
-    spec = LaunchSpec((sys.executable, *program), cwd=str(ROOT), env=env, batch_size=64, iterations=20)
+    spec = LaunchSpec((sys.executable, *program), cwd=str(ROOT), env=ONE_THREAD, grace_s=grace_s, batch_size=64, iterations=20)
     ranks = tuple(range(len(devices)))
     try:
         job.does(Launch(1, spec, ranks, devices, len(ranks), "127.0.0.1", 4711, 64))
         until(lambda: job.status.run.progress.done >= 10, "the gate")
         yield job
-        job.gate.unlink()
-        until(lambda: job.status.run.state is RanksState.FINISHED, "the end")
+        if job.status.run.state.is_live:
+            job.gate.unlink()
+            until(lambda: job.status.run.state is RanksState.FINISHED, "the end")
     finally:
         job.does(End())
         until(lambda: not of_directory(root), "all processes to be gone")
@@ -150,6 +151,29 @@ def test_memory_that_is_on_gpus_stays_on_them(devices: tuple[str, ...], reason: 
         job.does(Suspend(PATIENCE_S))
         assert job.refuses(Resume(PATIENCE_S, devices)).startswith(reason)
         job.does(Resume(PATIENCE_S, ("0", "1")))
+
+
+def test_what_is_to_stop_waits_for_room_no_longer_than_it_may_take_to_stop(tmp_path: Path, driver: Standin) -> None:
+    driver.device(0, 16 * GIB)
+    with launched(tmp_path, driver, ("0",), grace_s=1.0) as job, subprocess.Popen(["sleep", "1000"]) as other:
+        job.suspend()
+        (driver.root / "processes" / str(other.pid)).write_text(f"running 0 {12 * GIB}")
+        job.does(Stop(PATIENCE_S))
+        until(lambda: job.status.run.state is RanksState.STOPPED, "it to be given up")
+        note = job.status.run.note
+        assert "its memory did not come back from the host to be saved within 1 s" in note
+        assert "CUDA_ERROR_OUT_OF_MEMORY" in note
+        other.kill()
+
+
+def test_a_move_back_may_take_longer_than_it_may_take_to_stop(tmp_path: Path, driver: Standin) -> None:
+    driver.device(0, 16 * GIB)
+    with launched(tmp_path, driver, ("0",), grace_s=3.0) as job:
+        job.suspend()
+        driver.say("seconds-restore", 5.0)
+        job.does(Stop(PATIENCE_S))
+        until(lambda: job.status.run.state is RanksState.STOPPED, "it to stop")
+        assert job.status.run.note == ""
 
 
 def test_a_gpu_that_is_not_there_is_refused_by_name(tmp_path: Path, driver: Standin) -> None:

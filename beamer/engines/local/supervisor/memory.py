@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
 from beamer.engines.local.states import MemoryPlace
 from beamer.engines.local.supervisor.groups import Group
@@ -77,6 +78,7 @@ class MemoryMoves:
         self._is_ready = self._is_moved = False
         # When the process has to have answered, ranks are frozen again, or a move is tried again.
         self._late_s: float | None = None
+        self._late_reason = ""
         self._freeze_s: float | None = None
         self._retry_s: float | None = None
 
@@ -89,6 +91,11 @@ class MemoryMoves:
     def is_on_gpu(self) -> bool:
         """Whether all of it is there and stays there."""
         return self.status.place is MemoryPlace.GPU
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a move is being made, not refused and to be tried again."""
+        return self._late_s is not None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -132,7 +139,7 @@ class MemoryMoves:
             self._begin()
         if self._late_s is not None and now >= self._late_s:
             self._end_process()
-            self._try_again(f"the driver did not answer for {self._move_s:g} s")
+            self._try_again(self._late_reason)
 
     def _begin(self) -> None:
         """Begin a move to where the memory is to be."""
@@ -152,7 +159,7 @@ class MemoryMoves:
         # What is taken back has not been resumed.
         place = MemoryPlace.TO_HOST if self._from is MemoryPlace.GPU else MemoryPlace.TO_GPU
         self.status = replace(self.status, place=place)
-        self._late_s = time.monotonic() + self._move_s
+        self._late_s, self._late_reason = time.monotonic() + self._move_s, f"the driver did not answer for {self._move_s:g} s"
         try:
             self._group.thaw(FREEZE_S)
             pids = [pid for pid in self._group.members() if pid != os.getpid()]
@@ -163,7 +170,8 @@ class MemoryMoves:
             assert process.stdin
             process.stdin.write(line.encode() + b"\n")
         except OSError as error:
-            self._late_s = time.monotonic()  # The next check ends the process and starts another one.
+            # A machine that is short of something for a moment is no reason to lose a run.
+            self._late_s, self._late_reason = time.monotonic() + RETRY_S, str(error)
             print(f"GPU memory cannot be moved now: {error}", file=sys.stderr, flush=True)
 
     def _changed_gpus(self, pid: int) -> dict[str, str]:
@@ -217,7 +225,13 @@ class MemoryMoves:
             self._end_process()
             self._try_again("the process that moves it has died")
             return
-        answer = json.loads(line)
+        try:
+            self._take_answer(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:  # Another version may have been installed meanwhile.
+            self._end_process()
+            self._try_again(f"what moves it answered {line[:200]!r} ({type(error).__name__})")
+
+    def _take_answer(self, answer: dict[str, Any]) -> None:
         if "ready" in answer:
             self._is_ready = self._is_moved = True
             return

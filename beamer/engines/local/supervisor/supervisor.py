@@ -37,6 +37,8 @@ PAGE = 5000
 """Reports in an answer, which is to be there soon however many there are."""
 PARK_AGAIN_S = 1.0
 """Between two attempts to park ranks that do not thaw."""
+LATER_S = 0.5
+"""How much later ranks are killed whose memory is being moved when they should have stopped."""
 KILL_S = 5.0
 """How long killed processes are waited for."""
 LOOK_S = 0.05
@@ -76,6 +78,7 @@ class Supervisor:
         self._warm: WarmRun | None = None
         self._running: list[ranks.Rank] = []
         self._stop_by: float | None = None
+        self._move_by = 0.0
         self._read_until_s = 0.0
         self._ended_s = time.monotonic()
         self._checkpoint_before: tuple[int, int] | None = None
@@ -442,7 +445,8 @@ class Supervisor:
             return
         if not self._moves.is_on_gpu:
             self._park_by, self._next = None, RanksState.STOPPING
-            self._stop_by = time.monotonic() + MOVE_S + self._spec.grace_s
+            self._stop_by = time.monotonic() + self._spec.grace_s
+            self._move_by = time.monotonic() + MOVE_S
             self._set(RanksState.STOPPING)
             self._moves.bring_back(persists=True)
             return
@@ -577,9 +581,17 @@ class Supervisor:
         return any(rank.number == 0 for rank in self._ranks)
 
     def _kill_late(self) -> None:
+        now = time.monotonic()
+        if self._moves.is_under_way and now < self._move_by:
+            self._stop_by = now + LATER_S  # It takes as long as it takes; what is waited for no longer is room.
+            return
         done = f"it had done {self.run.progress.done:g} iterations and continues from its last checkpoint"
+        why = f"it reached no iteration boundary within {self._spec.grace_s:g} s"
+        if not self._moves.is_on_gpu:
+            refusal = self._moves.status.refusal or "it took too long"
+            why = f"its memory did not come back from the host to be saved within {self._spec.grace_s:g} s: {refusal}"
         self._kill()
-        note = f"killed: it reached no iteration boundary within {self._spec.grace_s:g} s; {done}"
+        note = f"killed: {why}; {done}"
         self._end_run(RanksState.STOPPED, note=note)
 
     def _kill(self) -> None:

@@ -1,6 +1,7 @@
 """Moves of GPU memory by a process that answers, refuses, hangs and dies."""
 
 import selectors
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import pytest
 
 from beamer.engines.local.states import MemoryPlace
 from beamer.engines.local.supervisor.groups import Group
-from beamer.engines.local.supervisor.memory import MemoryMoves, MoveEnd
+from beamer.engines.local.supervisor.memory import MAX_ATTEMPTS, MemoryMoves, MoveEnd
 
 READY = "print('{\"ready\": true}', flush=True)"
 ANSWERS = f"""
@@ -117,3 +118,31 @@ def test_a_process_that_cannot_begin_has_moved_nothing(bench: Bench) -> None:
 def test_nobody_knows_where_memory_is_when_every_process_fails_in_a_move(bench: Bench) -> None:
     bench.moves.offload()
     assert bench.until_ended() is MoveEnd.LOST
+
+
+OF_ANOTHER_VERSION = ANSWERS.replace('"place": place', '"where": place')
+
+
+@pytest.mark.parametrize("bench", [(OF_ANOTHER_VERSION, 60.0)], indirect=True)
+def test_an_answer_that_cannot_be_read_is_none(bench: Bench) -> None:
+    bench.moves.offload()
+    assert bench.until_ended() is MoveEnd.LOST
+    assert "KeyError" in bench.moves.status.refusal
+
+
+@pytest.mark.parametrize("bench", [(ANSWERS, 60.0)], indirect=True)
+def test_a_machine_that_is_short_of_something_for_a_moment_loses_no_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [OSError("no memory to fork")] * (MAX_ATTEMPTS - 1)
+    start = bench.moves._start
+
+    def fails() -> "subprocess.Popen[bytes]":
+        if failures:
+            raise failures.pop()
+        return start()
+
+    monkeypatch.setattr(bench.moves, "_start", fails)
+    bench.moves.offload()
+    bench.moves.check(time.monotonic())
+    assert not bench.ends
+    assert bench.moves.is_under_way, "it is tried again later, not at once"
+    assert bench.until_ended() is MoveEnd.HOST
