@@ -51,7 +51,8 @@ class DriverError(PlatformError):
         self.call = call
         self.pid = pid
         self.name = name
-        super().__init__(f"NVIDIA's driver refuses to {call} a process: {name}", REMEDIES.get(name, UNKNOWN_REMEDY))
+        refused = "say what a process does" if call == "state" else f"{call} a process"
+        super().__init__(f"NVIDIA's driver refuses to {refused}: {name}", REMEDIES.get(name, UNKNOWN_REMEDY))
 
     def __reduce__(self) -> tuple[type["DriverError"], tuple[str, int, str]]:  # type: ignore[override]
         """Return how to make it again in another process."""
@@ -73,7 +74,7 @@ REMEDIES: Mapping[str, str] = {
     "CUDA_ERROR_INVALID_VALUE": "it does not use CUDA, or the GPU is of another chip",
 }
 NOT_CUDA = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_NOT_INITIALIZED", "CUDA_ERROR_NOT_FOUND")
-"""What the driver says of a process that has not initialised CUDA, or is gone."""
+"""What the driver says of a process that has not initialised CUDA, or is gone; which of them is not documented."""
 
 
 class Checkpoints(Protocol):

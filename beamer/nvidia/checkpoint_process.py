@@ -5,10 +5,12 @@
 It says when it is ready, answers every line of JSON, each a move, with one, and ends with its input:
 
     -                                                 {"ready": true}
-    {"goal": "host", "pids": [17, 18], "onto": {}}    {"place": "host", "pids": [17], "refusal": "", "permanent": false}
+    {"goal": "host", "pids": [17, 18],                {"place": "host", "pids": [17], "refusal": "", "permanent": false}
+        "known": [], "onto": {}}
 
-onto: of the goal "gpu", by process, what takes the place of each of its GPUs: {"17": {"0": "1"}}. Where such a move is taken
-back, a line comes before the answer, with the processes that were on their new GPUs: {"restored": [17]}.
+known: those whose memory has been moved. onto: of the goal "gpu", by process, what takes the place of each of its GPUs:
+{"17": {"0": "1"}}. Where such a move is taken back, a line comes before the answer, with the processes that were on their new
+GPUs: {"restored": [17]}.
 """
 
 import json
@@ -32,7 +34,7 @@ def answer(line: str, mover: Mover | NoCheckpointsError, restored: Callable[[tup
         # Nothing can have been moved to the host without it.
         return Moved(Destination.GPU if request["goal"] == Destination.HOST else None, (), str(mover), permanent=True)
     onto = {int(pid): dict(gpus) for pid, gpus in request["onto"].items()}
-    return mover.move([int(pid) for pid in request["pids"]], Destination(request["goal"]), onto, restored)
+    return mover.move([int(pid) for pid in request["pids"]], Destination(request["goal"]), onto, restored, request["known"])
 
 
 def main() -> None:

@@ -5,14 +5,19 @@ it. All processes are in one phase together, as ranks wait for each other: none 
 unlocked before all are restored. A move that is refused is taken back.
 """
 
+import os
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
 from beamer.nvidia.checkpoint import Checkpoints, DriverError, ProcessState
+from beamer.process_stat import process_stat
 
+GPU_DEVICE = re.compile(r"/dev/nvidia\d+")
 SETTLE_S = 0.02
 """Between two looks at a process that is on its way by a call of somebody else's."""
 
@@ -66,10 +71,27 @@ def next_calls(states: Mapping[int, ProcessState], goal: Destination) -> tuple[D
     return None, ()
 
 
+def lives(pid: int) -> bool:
+    """Return whether there is a process, and it has not ended."""
+    process = process_stat(f"/proc/{pid}/stat")
+    return process is not None and process.state not in "ZX"
+
+
+def has_gpu(pid: int) -> bool:
+    """Return whether a process has a GPU of NVIDIA's open, as far as that may be read."""
+    found = f"/proc/{pid}/fd"
+    with suppress(OSError):
+        for name in os.listdir(found):
+            with suppress(OSError):  # It may be closed meanwhile.
+                if GPU_DEVICE.fullmatch(os.readlink(f"{found}/{name}")):
+                    return True
+    return False
+
+
 class Mover:
     """Moves memory by the calls of `driver`. lock_s: how long a lock may take. settle_s: how long somebody else's call may.
 
-    clock, sleep: of the machine.
+    clock, sleep: of the machine. lives, has_gpu: whether a process does.
     """
 
     def __init__(
@@ -79,12 +101,17 @@ class Mover:
         settle_s: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        lives: Callable[[int], bool] = lives,
+        has_gpu: Callable[[int], bool] = has_gpu,
     ) -> None:
         self._driver = driver
         self._lock_s = lock_s
         self._settle_s = settle_s
         self._clock = clock
         self._sleep = sleep
+        self._lives = lives
+        self._has_gpu = has_gpu
+        self._known: set[int] = set()
 
     def move(
         self,
@@ -92,12 +119,15 @@ class Mover:
         goal: Destination,
         onto: Mapping[int, Mapping[str, str]],
         restored: Callable[[tuple[int, ...]], None] = lambda pids: None,
+        known: Collection[int] = (),
     ) -> Moved:
         """Move the memory of processes, of which those that do not use CUDA have none.
 
         onto: by process, as of `Checkpoints.restore`. restored: called with those that are on other GPUs now, before their
         memory leaves these again as that of others cannot follow: the driver does not say which GPUs it came from last.
+        known: those that have been locked before.
         """
+        self._known = set(known)
         try:
             return Moved(goal, self._reach(pids, goal, onto))
         except DriverError as error:
@@ -113,7 +143,7 @@ class Mover:
         """Make calls until all processes are there, and return those that use CUDA. Raises `DriverError`."""
         until = self._clock() + self._settle_s
         while True:
-            states = {pid: state for pid in pids if (state := self._driver.state(pid)) is not None}
+            states = self._states(pids, goal)
             if failed := [pid for pid, state in states.items() if state is ProcessState.FAILED]:
                 raise DriverError("state", failed[0], "CU_PROCESS_STATE_FAILED")
             if settling := [pid for pid, state in states.items() if state.is_settling]:
@@ -125,6 +155,21 @@ class Mover:
             if call is None:
                 return tuple(states)
             self._make(call, due, onto)
+
+    def _states(self, pids: Sequence[int], goal: Destination) -> dict[int, ProcessState]:
+        """Return the states of the processes that use CUDA. Raises `DriverError` where the driver denies one that does.
+
+        It says the same, CUDA_ERROR_INVALID_VALUE, of a process without CUDA and of one that it cannot deal with. What it has
+        locked is therefore not let go, and memory is not said to leave a GPU that is open where the driver knows nobody.
+        """
+        states = {pid: state for pid in pids if (state := self._driver.state(pid)) is not None}
+        self._known |= {pid for pid, state in states.items() if state is not ProcessState.RUNNING}
+        denied = [pid for pid in pids if pid in self._known and pid not in states and self._lives(pid)]
+        if goal is Destination.HOST and not states:
+            denied += filter(self._has_gpu, pids)
+        if denied:
+            raise DriverError("state", denied[0], "it knows of no CUDA in a process that has a GPU")
+        return states
 
     def _make(self, call: DriverCall, pids: Sequence[int], onto: Mapping[int, Mapping[str, str]]) -> None:
         """Make a call for processes at once: one may wait for what another does. Raises the first `DriverError`."""

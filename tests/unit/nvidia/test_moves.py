@@ -128,3 +128,26 @@ def test_what_has_been_on_other_gpus_is_told_before_it_leaves_them() -> None:
     )
     assert made.place is Destination.HOST
     assert told == [((1,), LOCKED)]
+
+
+def test_a_process_that_the_driver_has_moved_is_not_taken_for_one_without_cuda() -> None:
+    driver = Driver({1: CHECKPOINTED})
+    mover = Mover(driver, 1.0, 0.0, clock=lambda: 0.0, lives=lambda pid: pid == 2)
+    found = mover.move((1, 2, 3), Destination.GPU, {}, known=(1, 2, 3))
+    assert found.place is None
+    assert "it knows of no CUDA in a process that has a GPU" in found.refusal
+    assert driver.states == {1: CHECKPOINTED}
+    assert mover.move((1, 3), Destination.GPU, {}, known=(1, 3)) == Moved(Destination.GPU, (1,)), (
+        "one that has ended has no memory"
+    )
+
+
+def test_memory_is_not_said_to_have_left_where_the_driver_knows_nobody_who_has_a_gpu() -> None:
+    mover = Mover(Driver({}), 1.0, 0.0, clock=lambda: 0.0, has_gpu=lambda pid: pid == 2)
+    assert mover.move((1,), Destination.HOST, {}) == Moved(Destination.HOST)
+    found = mover.move((1, 2), Destination.HOST, {})
+    assert found.place is Destination.GPU
+    assert "it knows of no CUDA in a process that has a GPU" in found.refusal
+    # Workers that a process has forked inherit what it has open, and use no CUDA.
+    mover = Mover(Driver({1: RUNNING}), 1.0, 0.0, clock=lambda: 0.0, has_gpu=lambda pid: True)
+    assert mover.move((1, 2), Destination.HOST, {}) == Moved(Destination.HOST, (1,))

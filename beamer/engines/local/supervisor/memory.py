@@ -72,6 +72,8 @@ class MemoryMoves:
         # The GPUs that it is to be on, those before, and those of processes that have others than the run was launched on.
         self._devices = self._came_from = tuple[str, ...]()
         self._elsewhere: dict[int, tuple[str, ...]] = {}
+        # Processes whose memory is on the host.
+        self._on_host: set[int] = set()
         self._persists = False
         self._attempts = 0
         self._begun_s = 0.0
@@ -128,6 +130,7 @@ class MemoryMoves:
         self._end_process()
         self._late_s = self._freeze_s = self._retry_s = None
         self._elsewhere.clear()
+        self._on_host.clear()
         self.status = MemoryStatus()
 
     def check(self, now: float) -> None:
@@ -164,8 +167,9 @@ class MemoryMoves:
             self._group.thaw(FREEZE_S)
             pids = [pid for pid in self._group.members() if pid != os.getpid()]
             self._elsewhere = {pid: devices for pid, devices in self._elsewhere.items() if pid in pids}
+            known = [pid for pid in pids if pid in self._on_host]
             onto = {} if onward else {pid: changed for pid in pids if (changed := self._changed_gpus(pid))}
-            line = json.dumps({"goal": "host" if onward else "gpu", "pids": pids, "onto": onto})
+            line = json.dumps({"goal": "host" if onward else "gpu", "pids": pids, "known": known, "onto": onto})
             process = self._process or self._start()
             assert process.stdin
             process.stdin.write(line.encode() + b"\n")
@@ -238,6 +242,11 @@ class MemoryMoves:
         if "restored" in answer:
             self._elsewhere |= dict.fromkeys(answer["restored"], self._devices)
             return
+        # Numbers of processes are given anew while others have ended, so that those of a former move mean nothing.
+        if answer["place"] == "host":
+            self._on_host = set(answer["pids"])
+        elif answer["place"] == "gpu":
+            self._on_host.clear()
         if self._toward is MemoryPlace.GPU and answer["place"] == "gpu":
             self._elsewhere |= dict.fromkeys(answer["pids"], self._devices)
         elif self._toward is MemoryPlace.GPU and answer["place"] == "host":
