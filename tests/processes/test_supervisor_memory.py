@@ -1,5 +1,7 @@
 """GPU memory that a supervisor moves: onto other GPUs, on a stand-in of NVIDIA's driver."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -189,3 +191,21 @@ def test_a_gpu_that_is_not_there_is_refused_by_name(tmp_path: Path, driver: Stan
         job.does(Resume(PATIENCE_S))
         job.becomes(RanksState.RUNNING, MemoryPlace.GPU)
         assert gpus(driver) == [0]
+
+
+@pytest.mark.parametrize("call", ["lock", "checkpoint", "restore", "unlock"])
+def test_a_program_that_is_killed_in_a_move_has_failed_and_leaves_nothing(call: str, tmp_path: Path, driver: Standin) -> None:
+    for index in range(2):
+        driver.device(index, 16 * GIB)
+    with launched(tmp_path, driver, ("0", "1")) as job:
+        if call in ("restore", "unlock"):
+            job.suspend()
+        driver.say(f"pause-{call}")
+        job.does(Suspend(PATIENCE_S, offloads=True) if call in ("lock", "checkpoint") else Resume(PATIENCE_S))
+        until(lambda: driver.has(f"reached-{call}"), "the call")
+        os.kill(max(driver.processes), signal.SIGKILL)
+        until(lambda: job.status.run.state is RanksState.FAILED, "the run to have failed")
+        assert "was killed by SIGKILL" in job.status.run.exit
+        assert not driver.processes
+        driver.unsay(f"pause-{call}")
+        assert job.status.run.memory.place is MemoryPlace.GPU
