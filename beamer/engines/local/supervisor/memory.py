@@ -287,9 +287,10 @@ class MemoryMoves:
 
     def _freeze(self) -> None:
         """Freeze ranks whose memory is on the host, or try again soon where they do not freeze."""
-        frozen = False
+        # What is to go on at once need not stand still, and may be asked to because it does not freeze.
+        frozen = self._goal is MemoryPlace.GPU and not self.status.refusal
         with suppress(OSError):
-            frozen = self._group.freeze(FREEZE_S) or not self._group.thaw(FREEZE_S)
+            frozen = frozen or self._group.freeze(FREEZE_S) or not self._group.thaw(FREEZE_S)
         self._freeze_s = None if frozen else time.monotonic() + FREEZE_S
         if frozen:
             self._settle(MemoryPlace.HOST)

@@ -146,3 +146,18 @@ def test_a_machine_that_is_short_of_something_for_a_moment_loses_no_run(bench: B
     assert not bench.ends
     assert bench.moves.is_under_way, "it is tried again later, not at once"
     assert bench.until_ended() is MoveEnd.HOST
+
+
+@pytest.mark.parametrize("bench", [(ANSWERS, 60.0)], indirect=True)
+def test_ranks_that_do_not_freeze_are_brought_back_all_the_same(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NoProcesses, "freeze", lambda group, timeout_s: False)
+    bench.moves.offload()
+    patient = time.monotonic() + 60.0
+    while not bench.moves.status.offload_s:
+        assert time.monotonic() < patient
+        for key, _ in bench.selector.select(0.01):
+            key.data()
+    assert not bench.ends
+    bench.moves.bring_back()
+    assert bench.until_ended() is MoveEnd.GPU
+    assert bench.moves.status.restore_s > 0
