@@ -116,9 +116,9 @@ class ScheduleCommand:
         command = [sys.executable, "-m", "beamer.cli", "schedule", str(self.root / "search.yaml")]
         return [*command, "--dir", str(self.directory), "--policy", policy, *quantum, *figures, *more]
 
-    def start(self, policy: str) -> "subprocess.Popen[str]":
+    def start(self, policy: str, *more: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            self.arguments(policy), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            self.arguments(policy, *more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
         self.running.append(process)
         return process
