@@ -85,6 +85,11 @@ COMMANDS = {
         "testing",
         "Compare GPU policies on searches whose losses are noisy, in virtual time, with the losses of real training.",
     ),
+    "nvidia": Command(
+        "eval.nvidia.command:nvidia",
+        "testing",
+        "Measure suspending, checkpoints, starts and searches on an NVIDIA GPU; ends with 1 where something does not hold.",
+    ),
     "packets": Command(
         "eval.packets:packets",
         "emulation",

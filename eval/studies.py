@@ -12,11 +12,14 @@ from eval.joint.command import JOINT
 from eval.loss_noise.command import LOSS_NOISE
 from eval.network.command import NETWORK
 from eval.noise.command import NOISE
+from eval.nvidia.report import COMMITTED as NVIDIA
 from eval.packets import COMMITTED as PACKETS
 from eval.rates.command import RATES
 from eval.training import COMMITTED as TRAINING
 from eval.trials.command import TRIALS
 
+AWAITED: tuple[Committed[Any], ...] = (NVIDIA,)
+"""Studies of machines that are not always at hand: those without a results file have not been run on one yet."""
 STUDIES: tuple[Committed[Any], ...] = (
     ASYNCHRONOUS.committed,
     BENCH,
@@ -31,4 +34,5 @@ STUDIES: tuple[Committed[Any], ...] = (
     RATES.committed,
     TRAINING,
     TRIALS.committed,
+    *(one for one in AWAITED if one.results.exists()),
 )

@@ -19,6 +19,8 @@ def older_tables(results: Path = RESULTS, root: Path = ROOT) -> dict[str, str]:
     found = {}
     for table in RESTS_ON:
         path = results / f"{table}.json"
+        if not path.exists():  # It has not been run on the machine that it needs.
+            continue
         reasons = list(_peers() if table == "peers" else _reasons(table, path, root))
         if reasons:
             found[table] = "; ".join(reasons)

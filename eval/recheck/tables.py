@@ -49,6 +49,7 @@ RECHECKED: Mapping[str, RecheckedTable] = {
 NOT_RUN_AGAIN: Mapping[str, str] = {
     "engines": f"{ON_REAL_THINGS}: tests/processes runs the same search in small",
     "faults": f"{ON_REAL_THINGS}: tests/processes and tests/emulation make each fault happen once",
+    "nvidia": f"{ON_REAL_THINGS}: tests/processes/test_eval_nvidia.py runs each part on a stand-in of the driver",
     "packets": f"{ON_REAL_THINGS}: tests/emulation runs searches that meet",
     "processes": f"{ON_REAL_THINGS}: tests/unit/eval/gpu/test_restart_costs.py",
     "ray": f"{ON_REAL_THINGS}: tests/ray runs such a search under each policy",

@@ -33,10 +33,10 @@ HOMES: dict[str, tuple[str, ...]] = {
     "cuda": ("beamer/nvidia/",),
     "optuna": ("beamer/integrations/optuna",),
     "markdown_it": ("eval/report/",),
-    "torch": ("eval/gpu/ddp_trainer.py", "topologies/emulation/digits_training.py"),
+    "torch": ("eval/gpu/ddp_trainer.py", "eval/nvidia/training.py", "topologies/emulation/digits_training.py"),
     "sklearn": ("topologies/emulation/digits_data.py",),
     "scapy": (),  # GPL-2: in tests alone
-    "tests": ("eval/faults/", "eval/fuzz/"),  # in no wheel
+    "tests": ("eval/faults/", "eval/fuzz/", "eval/nvidia/stand_in.py"),  # in no wheel
     **{folder: tuple(f"{other}/" for other in OTHERS) for folder in OTHERS},
 }
 

@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+from beamer.errors import PlatformError
+
+if TYPE_CHECKING:  # `python -m eval nvidia` uses the stand-in, too, where there is no pytest.
+    import pytest
 
 SOURCE = Path(__file__).with_name("cuda_standin.c")
 COMPILER = shutil.which("cc")
@@ -106,15 +110,26 @@ class Standin:
         return (self.root / "processes" / str(pid)).read_text().split()[0]
 
 
-def standin(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Standin:
-    """Return a stand-in that is the driver of every process that is started from now on, or skip the test."""
+def built(directory: Path) -> Standin:
+    """Compile the driver's library into a new directory, and return the stand-in. Raises `PlatformError`."""
     if COMPILER is None:
-        pytest.skip("there is no C compiler for the stand-in of NVIDIA's driver")
+        raise PlatformError("there is no C compiler for the stand-in of NVIDIA's driver", "install gcc and libc6-dev")
     if importlib.util.find_spec("cuda") is None:
-        pytest.skip("the package cuda-bindings is not installed")
+        raise PlatformError("the package cuda-bindings is not installed", "install beamer-scheduler[nvidia]")
     directory.mkdir()
     options = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o")
     subprocess.run([COMPILER, *options, directory / "libcuda.so.1", SOURCE], check=True)
+    return Standin(directory)
+
+
+def standin(directory: Path, monkeypatch: "pytest.MonkeyPatch") -> Standin:
+    """Return a stand-in that is the driver of every process that is started from now on, or skip the test."""
+    import pytest
+
+    try:
+        made = built(directory)
+    except PlatformError as error:
+        pytest.skip(str(error))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(directory))
     monkeypatch.setenv(DIRECTORY, str(directory))
-    return Standin(directory)
+    return made

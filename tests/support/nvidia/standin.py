@@ -1,38 +1,25 @@
-"""Builds the stand-in of NVIDIA's management library, `nvml.c`, and loads it in place of the driver's."""
+"""Loads the stand-in of NVIDIA's management library, `nvml.c`, in place of the driver's."""
 
 import ctypes
 import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent / "nvml.c"
-LIBRARY = "libnvidia-ml.so.1"
-BRANCH = 580
-"""Of the driver, with all that is called.
+from beamer.errors import PlatformError
+from tests.support.nvidia.nvml_library import BRANCH, LIBRARY, built
 
-From 470 to 495 it lacks lists of MPS, before 470 all lists of processes that are read, before 450 MIG, and before 396 the
-initialisation that `nvidia-ml-py` asks for.
-"""
 Described = Callable[..., Path]
 """Makes a driver be at hand with GPUs as lines of text say, and returns the file that has them."""
 
 
 def build(directory: Path, branch: int = BRANCH) -> Path:
     """Compile the stand-in of a driver's branch into a directory, and return the library; skips without a C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler, with which the stand-in of NVML is built: install gcc and libc6-dev")
-    directory.mkdir(parents=True, exist_ok=True)
-    library = directory / LIBRARY
-    library.unlink(missing_ok=True)
-    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Wno-unused-function", f"-DBRANCH={branch}"]
-    done = subprocess.run([compiler, *flags, "-o", library, SOURCE], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return library
+    try:
+        return built(directory, branch)
+    except PlatformError as error:
+        pytest.skip(str(error))
 
 
 def load(monkeypatch: pytest.MonkeyPatch, library: Path, described: Path) -> None:
