@@ -26,7 +26,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo yes)
 # Where this is set, each program that a test starts compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-modules test-programs test-long docs check setup interpreter system postgresql packages compiled clean help
+.PHONY: demo test test-modules test-programs test-long docs check setup interpreter system postgresql compiler packages compiled clean help
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -87,8 +87,15 @@ postgresql: system  # whose packages are installed before: only one of the two c
 	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends postgresql; } >/dev/null \
 	  || echo "PostgreSQL cannot be installed: its tests will be skipped"; fi
 
+# Stand-ins of NVIDIA's driver are compiled by the tests that need them.
+compiler: postgresql  # as above
+	@if [ "$(ROOT)" = yes ] && ! command -v cc >/dev/null; then \
+	  echo "setting up a C compiler ..."; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends gcc libc6-dev; } \
+	  >/dev/null || echo "gcc cannot be installed: tests with stand-ins of NVIDIA's driver will be skipped"; fi
+
 # Collecting the tests of modules compiles them once; otherwise each of the workers, which start at once, compiles all of them.
-packages: system postgresql $(VENV)/.collected
+packages: system postgresql compiler $(VENV)/.collected
 
 # Compiling kernels takes as long as the rest of the set-up, which waits for disk and network meanwhile.
 compiled: setup

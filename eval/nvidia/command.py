@@ -26,8 +26,9 @@ from eval.nvidia.report import COMMITTED, Kept, NvidiaStudy
 from eval.nvidia.site import Site, found_gpu, gpu_site
 from eval.nvidia.trial import OutOfTimeError
 from eval.origin import sources_digest
-from eval.resume import digest
+from eval.resume import digest, source_digest
 
+OF_STAND_IN = ("eval.nvidia.stand_in", "eval.nvidia.stand_in_program")
 PART_S = 240.0
 """What a part may take: a machine with a GPU is lent for minutes."""
 
@@ -120,7 +121,8 @@ class Run:
         self.console.print(f"{'what the stand-in was told' if self.site.is_stand_in else 'figures'}: {self.output}")
 
     def _key(self, part: str, one: Measurement) -> str:
-        return digest(part, one.name, dict(one.settings), str(self.site.card), sources_digest(COMMITTED.command))
+        sources = [sources_digest(COMMITTED.command), *([source_digest(OF_STAND_IN)] if self.site.is_stand_in else [])]
+        return digest(part, one.name, dict(one.settings), str(self.site.card), sources)
 
 
 def _chosen(names: list[str]) -> list[str]:

@@ -21,8 +21,8 @@ SMALL = Sizes(
     held_gib=(1.0, 3.0, 9.5, 21.5),
     bits=60,
     turn_gib=6.0,
-    turns=60,
-    quantum_s=0.5,
+    turns=200,
+    quantum_s=1.0,
     short=20,
     long=100,
     rates=(0.00001, 0.0001, 0.001, 3.0, 0.01, 0.05, 0.2, 10.0),
@@ -45,7 +45,7 @@ class StandInSite:
 
     def program(self, rate: str, iterations: str, trace: str, gib: float = 0.0, small: bool = False) -> list[str]:
         """Return those of the deterministic trainer with memory of the stand-in."""
-        command = ["-m", "tests.support.nvidia.cuda_program", str(int(max(gib, 1.0) * GIB)), "--learning-rate", rate]
+        command = ["-m", "eval.nvidia.stand_in_program", str(int(max(gib, 1.0) * GIB)), "--learning-rate", rate]
         return [*command, "--iterations", iterations, "--trace", trace, "--pause-s", str(PAUSE_S), "--batch-size", "64"]
 
 

@@ -28,6 +28,7 @@ MAX_WORDS = {
     "docs/extending.md": 1500,
     "docs/faq.md": 1000,
     "docs/see-and-end.md": 600,
+    "docs/experiments/nvidia.md": 500,
     "docs/tuners/command.md": 2550,
     "docs/tuners/gpus.md": 450,
     "docs/tuners/warm-starts.md": 480,

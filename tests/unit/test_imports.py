@@ -36,7 +36,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "torch": ("eval/gpu/ddp_trainer.py", "eval/nvidia/training.py", "topologies/emulation/digits_training.py"),
     "sklearn": ("topologies/emulation/digits_data.py",),
     "scapy": (),  # GPL-2: in tests alone
-    "tests": ("eval/faults/", "eval/fuzz/", "eval/nvidia/stand_in.py"),  # in no wheel
+    "tests": ("eval/faults/", "eval/fuzz/", "eval/nvidia/stand_in.py", "eval/nvidia/stand_in_program.py"),  # in no wheel
     **{folder: tuple(f"{other}/" for other in OTHERS) for folder in OTHERS},
 }
 

@@ -17,6 +17,7 @@ from eval.report.origins import DocsSection, Origin, all_sections, of_publicatio
 from eval.report.page import html_page, rendered
 from eval.report.parts import DOCUMENTS, PICTURE, ROOT, SECTION_KIND, DocumentPart, everything, parser, parts_of
 from eval.report.text import Chapter, chapters, summary
+from eval.studies import AWAITED
 
 RENEW = "run `python -m eval report --docs`"
 MEASURED = re.compile(r"\d\.\d|\d %")  # a table most of whose rows have such cells is one of figures
@@ -84,6 +85,8 @@ def test_every_section_of_the_documents_is_on_the_page_and_has_its_figures(
     names = [match["name"] for path in DOCUMENTS for match in SECTION.finditer(path.read_text())]
     assert len(names) == len(set(names)) > 40
     for name in names:
+        if name.partition(" ")[0] in {one.command for one in AWAITED if not one.results.exists()}:
+            continue  # It is among what is missing.
         assert rendered(parser(), sections[name].text, ROOT) in page, name
 
 
