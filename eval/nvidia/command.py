@@ -44,7 +44,10 @@ def nvidia(
     anew: Annotated[bool, typer.Option("--anew", help="Measure again what the file holds.")] = False,
     docs: Annotated[bool, typer.Option("--docs", help="Write the committed figures, and the docs' tables.")] = False,
 ) -> None:
-    """Measure suspending, checkpoints, starts and searches on an NVIDIA GPU; ends with 1 where something does not hold."""
+    """Measure suspending, checkpoints, starts and searches on an NVIDIA GPU; ends with 1 where something does not hold.
+
+    It also ends with 1 where no time was left for a measurement: the next run goes on with that.
+    """
     until_s = time.monotonic() + 60 * minutes
     names = _chosen(parts or [])
     output = COMMITTED.output(docs, names == list(PARTS), json_file)
@@ -61,7 +64,7 @@ def nvidia(
     run.show(names)
     if docs:
         COMMITTED.renew(run.study)
-    if run.failed or run.study.failures():
+    if run.failed or run.left or run.study.failures():
         raise typer.Exit(1)
 
 

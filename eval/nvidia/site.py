@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,11 +19,8 @@ ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
 DEVICE_FILE = Path("/dev/nvidiactl")
 """There where NVIDIA's driver is loaded."""
-VERSIONS = (
-    "import importlib.util, json, torch; "
-    "print(json.dumps([torch.__version__, torch.version.cuda or '', torch.cuda.is_available(), "
-    "importlib.util.find_spec('cuda.bindings') is not None]))"
-)
+BINDINGS = "cuda-bindings"
+VERSIONS = "import json, torch; print(json.dumps([torch.__version__, torch.version.cuda or '', torch.cuda.is_available()]))"
 VERSIONS_S = 120.0
 
 
@@ -158,11 +156,13 @@ def found_gpu() -> Gpu | NoGpus:
 
 def gpu_site(gpu: Gpu) -> GpuSite:
     """Return what parts run on with a GPU. Raises `PlatformError` for what is missing beside it."""
-    torch, cuda, is_available, has_bindings = _versions()
+    torch, cuda, is_available = _versions()
     if not is_available:
         raise PlatformError(f"PyTorch {torch} finds no GPU", "install its build for the CUDA of the driver")
-    if not has_bindings:
-        raise PlatformError("the package cuda-bindings is missing", EXTRA)
+    try:
+        version(BINDINGS)
+    except PackageNotFoundError as error:
+        raise PlatformError(f"the package {BINDINGS} is missing", EXTRA) from error
     if gpu.total_bytes is None:
         raise PlatformError(f"the driver does not say how much memory {gpu.name} has", "see nvidia-smi")
     return GpuSite(Card(gpu.name, gpu.total_bytes / GIB, _driver(), cuda, torch), gpu.uuid)
@@ -182,14 +182,14 @@ def _driver() -> str:
         return nvml.driver
 
 
-def _versions() -> tuple[str, str, bool, bool]:
+def _versions() -> tuple[str, str, bool]:
     """Ask a process of its own, as PyTorch would go on holding the driver."""
     command = [sys.executable, "-c", VERSIONS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=VERSIONS_S, check=False)
     if done.returncode:
         raise PlatformError("PyTorch cannot be imported", f"install its build for CUDA ({done.stderr.strip()[-200:]})")
     found: list[Any] = json.loads(done.stdout)
-    return found[0], found[1], bool(found[2]), bool(found[3])
+    return found[0], found[1], bool(found[2])
 
 
 def fitting(sizes_gib: tuple[float, ...], card: Card) -> tuple[float, ...]:

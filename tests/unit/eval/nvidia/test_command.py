@@ -126,11 +126,12 @@ def test_a_gpu_that_cannot_be_used_is_no_reason_for_a_stand_in(tmp_path: Path, m
     (tmp_path / "nvidiactl").touch()
     with pytest.raises(PlatformError, match="nvidia-ml-py is not installed"):
         site.found_gpu()
-    monkeypatch.setattr(site, "_versions", lambda: ("2.13.0+cpu", "", False, True))
+    monkeypatch.setattr(site, "_versions", lambda: ("2.13.0+cpu", "", False))
     with pytest.raises(PlatformError, match=r"PyTorch 2\.13\.0\+cpu finds no GPU"):
         site.gpu_site(GPU)
-    monkeypatch.setattr(site, "_versions", lambda: ("2.11.0", "13.0", True, False))
-    with pytest.raises(PlatformError, match="cuda-bindings"):
+    monkeypatch.setattr(site, "_versions", lambda: ("2.11.0", "13.0", True))
+    monkeypatch.setattr(site, "BINDINGS", "no-such-bindings")
+    with pytest.raises(PlatformError, match="the package no-such-bindings is missing"):
         site.gpu_site(GPU)
 
 

@@ -78,8 +78,8 @@ def test_a_gpu_has_a_table_of_each_part_that_was_run_and_a_stand_in_has_none() -
         f"| 6 | 6 | 16GiB | 2 | 1 | 19.0 | {ALLOWED_S:.1f} | yes |",
     ):
         assert row in text
-    assert text.count("|---|") == 6
-    assert COMMITTED.sections(study(checkpoint=HELD))["nvidia parts"].count("|---|") == 2, "of what was not run there is none"
+    assert text.count("\n|---") == 6
+    assert COMMITTED.sections(study(checkpoint=HELD))["nvidia parts"].count("\n|---") == 2, "of what was not run there is none"
 
 
 def test_the_gpu_may_be_idle_for_moves_at_the_rates_of_single_programs_and_for_starts() -> None:
