@@ -22,9 +22,9 @@ from eval.committed import print_tables
 from eval.console import wide_console
 from eval.machine import Machine
 from eval.nvidia.parts import PARTS, Measurement
+from eval.nvidia.program import OutOfTimeError
 from eval.nvidia.report import COMMITTED, Kept, NvidiaStudy
 from eval.nvidia.site import Site, found_gpu, gpu_site
-from eval.nvidia.trial import OutOfTimeError
 from eval.origin import sources_digest
 from eval.resume import digest, source_digest
 
@@ -56,7 +56,7 @@ def nvidia(
         site = _site(stand_in, stack, console)
         if docs and site.is_stand_in:
             raise InputError("--docs", "no GPU", "a machine with one, as the docs show no figures of a stand-in")
-        run = Run(site, output, console, NvidiaStudy(site.card, site.is_stand_in, Machine.here(), {}))
+        run = PartsRun(site, output, console, NvidiaStudy(site.card, site.is_stand_in, Machine.here(), {}))
         if not anew:
             run.take_over()
         for name in names:
@@ -69,7 +69,7 @@ def nvidia(
 
 
 @dataclass
-class Run:
+class PartsRun:
     """One run of the command. failed, left: measurements that ended with an error, and those that no time was left for."""
 
     site: Site

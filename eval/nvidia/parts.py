@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eval.nvidia.program import Driver, GpuProgram, steps, wait
 from eval.nvidia.searches import Searched, document, idle_s, moves_s, searched, starts_s
 from eval.nvidia.site import GIB, TURN_RATE, Site, fitting
-from eval.nvidia.trial import Driver, Trial, steps, wait
 
 WARM = 5
 """Iterations after which a program holds all of its memory, and its kernels are chosen."""
@@ -43,7 +43,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Part:
+class GpuPart:
     """A part. about: what is measured, in words. on_stand_in: what a run on the stand-in shows of it, and what not."""
 
     about: str
@@ -135,20 +135,20 @@ def search(site: Site, policy: str, until_s: float) -> Figures:
     return {"reached_s": run.reached_s, "wall_s": run.wall_s, "failures": failures}
 
 
-PARTS: Mapping[str, Part] = {
-    "checkpoint": Part(
+PARTS: Mapping[str, GpuPart] = {
+    "checkpoint": GpuPart(
         "a program is frozen, checkpointed to the host and restored, by its size",
         "each call and what is free in between; what calls take is what the stand-in is told",
         lambda site: [
             Measurement(f"{size:g} GiB", {"gib": size}, _of(held, size)) for size in fitting(site.sizes.held_gib, site.card)
         ],
     ),
-    "bits": Part(
+    "bits": GpuPart(
         f"a training with {MOVES} checkpoints and restores has the losses of an undisturbed one, to the last bit",
         "a training by NumPy, whose memory moves in name only",
         lambda site: [Measurement("training", {"iterations": site.sizes.bits}, bits)],
     ),
-    "starts": Part(
+    "starts": GpuPart(
         "what a start takes from a trial's grant to its first line, cold and ahead of its turn",
         "the search and its journal; no CUDA context is made",
         lambda site: [
@@ -156,7 +156,7 @@ PARTS: Mapping[str, Part] = {
             Measurement("ahead", {"iterations": site.sizes.long}, _of(starts, True)),
         ],
     ),
-    "search": Part(
+    "search": GpuPart(
         "eight learning rates of a four-layer perceptron until one reaches the target loss, by policy",
         "the same rates of a small NumPy network",
         lambda site: [
@@ -168,7 +168,7 @@ PARTS: Mapping[str, Part] = {
             for policy in POLICIES
         ],
     ),
-    "turns": Part(
+    "turns": GpuPart(
         f"{TRIALS} trials in turns under a declared limit of {LIMIT} that two of them fit",
         "the search, its moves and its losses",
         lambda site: [
@@ -194,10 +194,10 @@ def _configuration(folder: Path, name: str, rate: float) -> dict[str, Any]:
 @contextmanager
 def _trial(
     site: Site, folder: Path, name: str, iterations: int, gib: float, until_s: float, small: bool = False
-) -> Iterator[Trial]:
+) -> Iterator[GpuProgram]:
     """Start a program, and wait until it holds its memory."""
     arguments = site.program(str(TURN_RATE), str(iterations), str(folder / f"{name}.trace"), gib, small)
-    with Trial(site, folder, name, arguments) as trial:
+    with GpuProgram(site, folder, name, arguments) as trial:
         trial.comes_to(WARM, until_s)
         yield trial
 
@@ -214,7 +214,7 @@ def _still(until_s: float) -> None:
     wait(lambda: time.monotonic() >= over_s, max(until_s, over_s), "a moment")
 
 
-def _first_s(trial: Trial, done: int, until_s: float) -> float:
+def _first_s(trial: GpuProgram, done: int, until_s: float) -> float:
     """Return the seconds from now to the next iteration."""
     begun_s = time.perf_counter()
     trial.comes_to(done + 1, until_s)

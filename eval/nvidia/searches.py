@@ -18,8 +18,8 @@ from beamer.gpu.events import Allocated, TrialReported
 from beamer.studies.events import Event
 from beamer.studies.journal.store import Journal
 from beamer.yaml_files import dump_yaml
+from eval.nvidia.program import SHOWN, OutOfTimeError
 from eval.nvidia.site import ROOT, Site
-from eval.nvidia.trial import SHOWN, OutOfTimeError
 from eval.orderly_end import completed
 
 GAP = 5.0

@@ -39,7 +39,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PartSizes:
     """How large the parts are.
 
     held_gib: of programs that are checkpointed. bits: iterations of the run with three checkpoints. turn_gib, turns, quantum_s:
@@ -61,7 +61,7 @@ class Sizes:
     patience_s: float
 
 
-FULL = Sizes(
+FULL = PartSizes(
     held_gib=(1.0, 3.0, 9.5, 21.5),
     bits=400,
     turn_gib=6.0,
@@ -102,7 +102,7 @@ class Site(Protocol):
         """The environment of what is started."""
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> PartSizes:
         """How large the parts are."""
 
     def program(self, rate: str, iterations: str, trace: str, gib: float = 0.0, small: bool = False) -> list[str]:
@@ -115,7 +115,7 @@ class GpuSite:
 
     card: Card
     uuid: str
-    sizes: Sizes = FULL
+    sizes: PartSizes = FULL
     is_stand_in: bool = False
     env: Mapping[str, str] = field(default_factory=lambda: environment())
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from eval.nvidia.site import GIB, Card, Sizes, environment
+from eval.nvidia.site import GIB, Card, PartSizes, environment
 from tests.support.nvidia import cuda_standin, nvml_library
 
 TOTAL_GIB = 24
@@ -17,7 +17,7 @@ SECONDS_PER_GIB: Mapping[str, float] = {"checkpoint": 0.06, "restore": 0.024}
 CARD = Card("stand-in", TOTAL_GIB, "stand-in", "stand-in", "none")
 PAUSE_S = 0.01
 """Of each iteration."""
-SMALL = Sizes(
+SMALL = PartSizes(
     held_gib=(1.0, 3.0, 9.5, 21.5),
     bits=60,
     turn_gib=6.0,
@@ -38,7 +38,7 @@ class StandInSite:
 
     uuid: str
     env: Mapping[str, str]
-    sizes: Sizes = SMALL
+    sizes: PartSizes = SMALL
     is_stand_in: bool = True
     device: str = "0"
     card: Card = CARD

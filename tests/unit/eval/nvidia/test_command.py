@@ -13,9 +13,9 @@ from beamer.errors import EngineError, InputError, PlatformError
 from beamer.nvidia.inventory import Gpu, Lack, NoGpus
 from eval.__main__ import COMMANDS
 from eval.nvidia import command, site
-from eval.nvidia.parts import PARTS, Figures, Measurement, Part
+from eval.nvidia.parts import PARTS, Figures, GpuPart, Measurement
+from eval.nvidia.program import OutOfTimeError
 from eval.nvidia.site import FULL, Card, GpuSite, Site
-from eval.nvidia.trial import OutOfTimeError
 
 GPU = Gpu(0, "GPU-1", "NVIDIA H200", 140 << 30, 140 << 30)
 GOOD = {"iterations": 4, "moves": 3, "last": "3f", "failures": []}
@@ -28,8 +28,8 @@ class Measured:
         self.outcomes = outcomes
         self.made: list[str] = []
 
-    def part(self) -> Part:
-        return Part("nothing", "the path", lambda site: [Measurement(name, {}, self._of(name)) for name in self.outcomes])
+    def part(self) -> GpuPart:
+        return GpuPart("nothing", "the path", lambda site: [Measurement(name, {}, self._of(name)) for name in self.outcomes])
 
     def _of(self, name: str) -> Any:
         def measure(site: Site, until_s: float) -> Figures:

@@ -10,9 +10,9 @@ from beamer.gpu.events import Allocated, TrialReported
 from beamer.gpu.model import Costs, Grant, Report
 from beamer.studies.events import Event
 from eval.nvidia.parts import differences
+from eval.nvidia.program import steps
 from eval.nvidia.searches import idle_s, moves_s, starts_s
 from eval.nvidia.site import Card, fitting
-from eval.nvidia.trial import steps
 
 
 def granted(at_s: float, *trials: str) -> Allocated:

@@ -3,53 +3,63 @@
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from eval.nvidia.program import steps
 from eval.nvidia.training import bits
-from eval.nvidia.trial import steps
 from tests.support.checkout import ROOT
 
-ITERATIONS = 40
-COMMAND = (sys.executable, "-m", "eval.nvidia.training", "--device", "cpu", "--width", "24", "--batch", "64")
-PATIENCE_S = 120.0
+ITERATIONS, STOPPED_AT = 40, 15
+PATIENCE_S = 240.0
+# PyTorch is imported once: one run to the end, and one that SIGTERM stops, with its continuation.
+RUNS = """
+import os, signal, sys
+from eval.nvidia import training
 
+class Trace:
+    def __init__(self, path, stop_at):
+        self.file, self.left = open(path, "a"), stop_at
+    def write(self, line):
+        self.file.write(line)
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+    def flush(self):
+        self.file.flush()
 
-def start(trace: Path, checkpoint: Path, rate: str = "0.1") -> "subprocess.Popen[str]":
-    arguments = ("--rate", rate, "--iterations", str(ITERATIONS), "--trace", str(trace))
-    environment = {**os.environ, "BEAMER_CHECKPOINT": str(checkpoint), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+import argparse, torch
+folder, iterations, stop_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+given = dict(rate=0.1, iterations=iterations, gib=0.001, width=24, batch=64, seed=0, device="cpu")
+for checkpoint, trace, at in (("a", "whole", 0), ("b", "parts", stop_at), ("b", "parts", 0)):
+    os.environ["BEAMER_CHECKPOINT"] = os.path.join(folder, checkpoint)
+    stop = training.StopRequest()
+    training._train(torch, argparse.Namespace(**given), stop, Trace(os.path.join(folder, trace), at))
+    print("stopped" if stop.came else "ended")
+"""
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
-    whole, parts, checkpoint = tmp_path / "whole", tmp_path / "parts", tmp_path / "checkpoint"
-    with start(whole, tmp_path / "other") as undisturbed:
-        output, _ = undisturbed.communicate(timeout=PATIENCE_S)
-    losses = {line["iteration"]: line["loss"] for line in map(json.loads, output.splitlines())}
-    expected = steps(whole)
-    assert list(losses) == list(expected) == list(range(1, ITERATIONS + 1))
-    assert {iteration: bits(loss) for iteration, loss in losses.items()} == {
-        iteration: digest.partition("-")[0] for iteration, digest in expected.items()
-    }
-    assert losses[ITERATIONS] < losses[1]
-    with start(parts, checkpoint) as stopped:
-        until_s = time.monotonic() + PATIENCE_S
-        while not steps(parts) and time.monotonic() < until_s:
-            time.sleep(0.001)
-        stopped.send_signal(signal.SIGTERM)
-        stopped.communicate(timeout=PATIENCE_S)
-    assert stopped.returncode == 0
-    assert checkpoint.exists()
-    with start(parts, checkpoint) as continued:
-        continued.communicate(timeout=PATIENCE_S)
-    assert continued.returncode == 0
-    assert steps(parts) == expected
+    command = [sys.executable, "-c", RUNS, str(tmp_path), str(ITERATIONS), str(STOPPED_AT)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if not line.startswith("{")] == ["ended", "stopped", "ended"]
+    reports = [json.loads(line) for line in lines if line.startswith("{")]
+    whole, parts = reports[:ITERATIONS], reports[ITERATIONS:]
+    assert [one["iteration"] for one in whole] == list(range(1, ITERATIONS + 1))
+    assert parts == whole
+    assert whole[-1]["loss"] < whole[0]["loss"]
+    expected = steps(tmp_path / "whole")
+    assert steps(tmp_path / "parts") == expected
+    for one in whole:
+        assert expected[one["iteration"]].partition("-")[0] == bits(one["loss"])
+    assert expected[ITERATIONS].partition("-")[2], "the last one has the parameters as well"
 
 
 def test_bits_tell_losses_apart_that_look_alike() -> None:

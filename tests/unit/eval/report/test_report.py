@@ -71,6 +71,11 @@ class Elements(HTMLParser):
             self.cells.append(data)
 
 
+def is_awaited(section: str) -> bool:
+    """Return whether a section is of a study that has not been run on the machine that it needs: it is listed as missing."""
+    return section.partition(" ")[0] in {one.command for one in AWAITED if not one.results.exists()}
+
+
 def shown(*kinds: tuple[str, str], config: ReportConfig | None = None, **sections: DocsSection) -> list[Exhibit]:
     """Return what is shown of parts of a document, by kind and text."""
     parts = [DocumentPart("docs/d.md", "Heading", kind, text) for kind, text in kinds]
@@ -85,9 +90,8 @@ def test_every_section_of_the_documents_is_on_the_page_and_has_its_figures(
     names = [match["name"] for path in DOCUMENTS for match in SECTION.finditer(path.read_text())]
     assert len(names) == len(set(names)) > 40
     for name in names:
-        if name.partition(" ")[0] in {one.command for one in AWAITED if not one.results.exists()}:
-            continue  # It is among what is missing.
-        assert rendered(parser(), sections[name].text, ROOT) in page, name
+        if not is_awaited(name):
+            assert rendered(parser(), sections[name].text, ROOT) in page, name
 
 
 def test_the_figures_on_the_page_are_those_of_the_documents(sections: Mapping[str, DocsSection]) -> None:
@@ -98,6 +102,7 @@ def test_the_figures_on_the_page_are_those_of_the_documents(sections: Mapping[st
 
 def test_every_figure_has_its_command_seeds_config_results_and_machine(report: list[Chapter]) -> None:
     entries = [entry for chapter in report for entry in chapter.entries if entry.index is not None]
+    entries = [entry for entry in entries if not is_awaited(entry.title.partition(": eval ")[2])]
     assert len(entries) > 40
     for entry in entries:
         for name in ("command", "seeds", "config", "results", "machine"):

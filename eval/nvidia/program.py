@@ -46,7 +46,7 @@ def steps(trace: Path) -> dict[int, str]:
     return {one["iteration"]: one["digest"] for one in found}
 
 
-class Trial:
+class GpuProgram:
     """A program on the site's GPU as long as it is entered; then it is killed. folder: of its files."""
 
     def __init__(self, site: Site, folder: Path, name: str, arguments: list[str]) -> None:
@@ -57,7 +57,7 @@ class Trial:
         self._env = {**site.env, **ranks, "CUDA_VISIBLE_DEVICES": site.device}
         self._process: subprocess.Popen[bytes]
 
-    def __enter__(self) -> "Trial":
+    def __enter__(self) -> "GpuProgram":
         with open(self._output, "wb") as output:
             self._process = subprocess.Popen(
                 self._command, cwd=ROOT, env=self._env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
