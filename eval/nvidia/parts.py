@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.nvidia.program import Driver, GpuProgram, steps, wait
-from eval.nvidia.searches import Searched, document, idle_s, moves_s, searched, starts_s
+from eval.nvidia.program import Driver, GpuProgram, WatchedMemory, steps, wait
+from eval.nvidia.searches import Searched, document, idle_s, searched, starts_s
 from eval.nvidia.site import GIB, TURN_RATE, Site, fitting
 
 WARM = 5
@@ -100,12 +100,15 @@ def turns(site: Site, until_s: float) -> Figures:
         content = document(site, "turns", trials, sizes.turns, sizes.turn_gib)
         node = {**content["nodes"][0], "gpu_memory": LIMIT, "host_memory": HOST_LIMIT}
         content |= {"nodes": [node], "memory": "auto"}
-        run = searched(site, folder / "search", content, "round-robin", until_s, [f"quantum_s={sizes.quantum_s}"])
+        with Driver(site) as driver, WatchedMemory(driver, until_s) as memory:
+            run = searched(site, folder / "search", content, "round-robin", until_s, [f"quantum_s={sizes.quantum_s}"])
+        memory.check()
         others = [text for trial, trace in traces.items() for text in differences(trial, expected, steps(trace))]
-    out, back = moves_s(run.events)
+    # Each trial takes its memory once when it starts, and leaves it when it ends; all else was moved.
+    out, back = (round(count / GIB / sizes.turn_gib) - TRIALS for count in (memory.freed, memory.taken))
     starts = list(starts_s(run.events).values())
-    figures = {"trials": TRIALS, "gib": sizes.turn_gib, "limit": LIMIT, "out_s": out, "back_s": back, "starts_s": starts}
-    failures = [*run.failures(finish=True), *others, *([] if out else ["nothing was moved to the host"])]
+    figures = {"trials": TRIALS, "gib": sizes.turn_gib, "limit": LIMIT, "out": out, "back": back, "starts_s": starts}
+    failures = [*run.failures(finish=True), *others, *([] if out > 0 else ["nothing was moved to the host"])]
     return {**figures, "idle_s": idle_s(run.events), "wall_s": run.wall_s, "failures": failures}
 
 

@@ -17,6 +17,8 @@ from beamer.errors import BeamerError, EngineError
 from eval.nvidia.site import ROOT, Site
 
 LOOK_S = 0.002
+WATCH_S = 0.03
+"""Between two looks at what is free on the GPU: moves of gibibytes take longer."""
 END_S = 10.0
 LINES_BYTES = 4096
 """More than two lines of a trace have."""
@@ -180,3 +182,40 @@ class Driver:
         if answer["error"]:
             raise EngineError(answer["error"])
         return answer
+
+
+class WatchedMemory:
+    """What becomes free on the GPU, and what is taken there, as long as it is entered: the sums of all changes, in bytes."""
+
+    def __init__(self, driver: Driver, until_s: float) -> None:
+        self.freed = self.taken = 0
+        self._driver = driver
+        self._until_s = until_s
+        self._last = 0
+        self._over = threading.Event()
+        self._error: BeamerError | None = None
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "WatchedMemory":
+        self._last = self._driver.free_bytes(self._until_s)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raise what has kept it from watching."""
+        if self._error is not None:
+            raise self._error
+
+    def _watch(self) -> None:
+        try:
+            while not self._over.wait(WATCH_S):
+                free = self._driver.free_bytes(self._until_s)
+                self.freed += max(free - self._last, 0)
+                self.taken += max(self._last - free, 0)
+                self._last = free
+        except BeamerError as error:
+            self._error = error

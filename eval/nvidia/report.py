@@ -86,7 +86,7 @@ class NvidiaStudy:
         near = min(sizes, key=lambda one: abs(one["held_gib"] - turns["gib"]))
         out_s = (near["lock_s"] + near["checkpoint_s"]) / near["held_gib"] * turns["gib"]
         back_s = (near["restore_s"] + near["unlock_s"]) / near["held_gib"] * turns["gib"]
-        transfers_s = out_s * len(turns["out_s"]) + back_s * len(turns["back_s"])
+        transfers_s = out_s * turns["out"] + back_s * turns["back"]
         return float(MARGIN * transfers_s + (turns["trials"] - 1) * median(ahead.figures["starts_s"]))
 
     def tables(self) -> dict[str, list[Table]]:
@@ -144,7 +144,7 @@ class NvidiaStudy:
         made = _table("trials of a size in turns", "trials", "GiB each", *columns)
         for _, one in self._of("turns"):
             allowed_s = self.allowed_idle_s(one)
-            moves = (str(len(one["out_s"])), str(len(one["back_s"])))
+            moves = (str(one["out"]), str(one["back"]))
             idle = (f"{one['idle_s']:.1f}", "-" if allowed_s is None else f"{allowed_s:.1f}")
             made.add_row(str(one["trials"]), f"{one['gib']:g}", one["limit"], *moves, *idle, "no" if one["failures"] else "yes")
         return made

@@ -12,7 +12,6 @@ from statistics import median
 from subprocess import TimeoutExpired
 from typing import Any
 
-from beamer.engines.local.job import SMOOTHING
 from beamer.errors import EngineError
 from beamer.gpu.events import Allocated, TrialReported
 from beamer.studies.events import Event
@@ -25,8 +24,6 @@ from eval.orderly_end import completed
 GAP = 5.0
 """Between two reports, in medians, from which on nothing has computed between them."""
 LEAST_GAP_S = 0.1
-LEAST_MOVE_S = 0.1
-"""What a trial whose memory stays takes to be suspended is far less, and what moving gibibytes takes is more."""
 
 
 @dataclass(frozen=True)
@@ -119,23 +116,3 @@ def idle_s(found: Iterable[Event]) -> float:
     gaps = [after - before for before, after in pairwise(at_s)]
     usual = median(gaps) if gaps else 0.0
     return sum(gap - usual for gap in gaps if gap > max(GAP * usual, LEAST_GAP_S))
-
-
-def moves_s(found: Iterable[Event]) -> tuple[list[float], list[float]]:
-    """Return what each move of GPU memory to the host, and each back, took.
-
-    Engines report smoothed costs, from which each one is calculated; those of trials whose memory stayed are far shorter.
-    """
-    out: list[float] = []
-    back: list[float] = []
-    last: dict[tuple[str, str], float] = {}
-    for event in found:
-        if not isinstance(event, TrialReported) or event.costs is None:
-            continue
-        for name, moves in (("suspend_s", out), ("resume_s", back)):
-            cost, before = getattr(event.costs, name), last.get((event.trial, name), 0.0)
-            if cost and cost != before:
-                took_s = (cost - (1 - SMOOTHING) * before) / SMOOTHING if before else cost
-                moves += [took_s] if took_s >= LEAST_MOVE_S else []
-                last[event.trial, name] = cost
-    return out, back

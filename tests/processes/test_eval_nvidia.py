@@ -60,5 +60,4 @@ def test_trials_take_turns_under_the_declared_limit(site: StandInSite) -> None:
     found = turns(site, until_s())
     assert found["failures"] == []
     assert len(found["starts_s"]) == found["trials"] == 6
-    assert found["out_s"]
-    assert found["back_s"]
+    assert found["out"] >= found["back"] > 0

@@ -1,17 +1,16 @@
 """What is read of the journals of searches on a GPU, and of traces."""
 
+import time
 from pathlib import Path
 
 import pytest
 
-from beamer.engines.local.job import SMOOTHING
-from beamer.errors import InputError
+from beamer.errors import EngineError, InputError
 from beamer.gpu.events import Allocated, TrialReported
-from beamer.gpu.model import Costs, Grant, Report
-from beamer.studies.events import Event
+from beamer.gpu.model import Grant, Report
 from eval.nvidia.parts import differences
-from eval.nvidia.program import steps
-from eval.nvidia.searches import idle_s, moves_s, starts_s
+from eval.nvidia.program import Driver, WatchedMemory, steps, wait
+from eval.nvidia.searches import idle_s, starts_s
 from eval.nvidia.site import Card, fitting
 
 
@@ -21,10 +20,6 @@ def granted(at_s: float, *trials: str) -> Allocated:
 
 def report(trial: str, at_s: float) -> TrialReported:
     return TrialReported(at_s, trial, Report(at_s, 1, 1.0, 0.0))
-
-
-def costs(trial: str, suspend_s: float, resume_s: float = 0.0) -> TrialReported:
-    return TrialReported(1.0, trial, costs=Costs(suspend_s, resume_s))
 
 
 def test_a_start_goes_from_the_first_grant_to_the_first_line_after_it() -> None:
@@ -39,13 +34,31 @@ def test_a_gpu_is_idle_in_gaps_beyond_an_iteration() -> None:
     assert idle_s([]) == idle_s([report("a", 1.0)]) == 0.0
 
 
-def test_what_each_move_took_is_calculated_from_smoothed_costs() -> None:
-    frozen_s, first_s, second_s = 0.0001, 3.0, 4.0
-    smoothed = (1 - SMOOTHING) * first_s + SMOOTHING * second_s
-    events: list[Event] = [costs("a", frozen_s), costs("b", first_s), costs("b", first_s, 1.5), costs("b", smoothed, 1.5)]
-    out, back = moves_s(events)
-    assert out == pytest.approx([first_s, second_s])
-    assert back == pytest.approx([1.5])
+class Free(Driver):
+    """A driver that says what is free, look by look."""
+
+    def __init__(self, *free: int) -> None:
+        self.free = list(free)
+
+    def free_bytes(self, until_s: float) -> int:
+        if not self.free:
+            raise EngineError("the driver is gone")
+        return self.free.pop(0)
+
+
+def test_moves_are_what_becomes_free_and_what_is_taken() -> None:
+    driver = Free(10, 4, 4, 9, 3)
+    with WatchedMemory(driver, 1.0) as memory:
+        wait(lambda: not driver.free, time.monotonic() + 60, "all looks")
+        wait(lambda: memory.taken == 12, time.monotonic() + 60, "the last one")
+    assert memory.freed == 5
+
+
+def test_what_keeps_memory_from_being_watched_is_raised() -> None:
+    with WatchedMemory(Free(10), 1.0) as memory:
+        memory._thread.join(60)
+    with pytest.raises(EngineError, match="is gone"):
+        memory.check()
 
 
 def test_a_trace_that_is_being_written_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
