@@ -28,11 +28,11 @@ def page() -> str:
 Every command ends with exit code 0 where it did what was asked for, with 1 where what it ran failed, and with 2 where its input
 or this machine does not let it begin. *Extra* is what to install: `pip install 'beamer-scheduler[EXTRA]'`.
 
-Every option may also be set by a variable of the environment or in a YAML file. A flag comes before a variable, and that before
-the file. `beamer-controller --gpu-policy P` is the variable `BEAMER_CONTROLLER_GPU_POLICY`, `beamer schedule --seed N` is
-`BEAMER_SCHEDULE_SEED`. `--config FILE` names the file, which has `gpu-policy: P`. Of an option that may be repeated the variable
-has the values with spaces in between, the file a list. `--print-config` prints what each option is and where that is from, as such
-a file.
+Every option may also be set by a variable of the environment or in a YAML file. A flag comes before a variable, and that
+before the file. `beamer-controller --gpu-policy P` is the variable `BEAMER_CONTROLLER_GPU_POLICY`, `beamer schedule --seed N`
+is `BEAMER_SCHEDULE_SEED`. `--config FILE` names the file, which has `gpu-policy: P`. Of an option that may be repeated the
+variable has the values with spaces in between, the file a list. `--print-config` prints what each option is and where that
+is from, as such a file.
 """
     ]
     for name, command in PROGRAMS.items():
