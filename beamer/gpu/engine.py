@@ -24,8 +24,9 @@ held before they use these: at their first line of output, or when they open a G
 prepared is let go; anywhere else it is launched anew, and nothing is lost. The engine may park it, as others need its memory.
 Other engines do nothing upon `prepare`.
 A suspended job that is started runs on that placement afterwards, too: resumed if the placement is the one that it has,
-otherwise from its checkpoint. An engine that does not keep memory (`Engine.keeps_memory`) parks a job that is suspended and
-lets `resume` run one that is PARKED, or STOPPING to be, on the GPUs that it had last.
+otherwise from its checkpoint. Where an engine can move its memory to these GPUs, it is resumed there, upon `resize` as well.
+An engine that does not keep memory (`Engine.keeps_memory`) parks a job that is suspended and lets `resume` run one that is
+PARKED, or STOPPING to be, on the GPUs that it had last.
 A job of several processes does not bear to be suspended for ever: in a collective they wait for each other with a time-out,
 which runs on. An engine that keeps memory therefore parks a suspended job before that (`LaunchSpec.collective_timeout_s` of the
 local one), without being asked: it is STOPPING, on the GPUs that hold its memory, until it has come to an iteration boundary,
@@ -150,7 +151,7 @@ class Engine(ABC):
 
     Every call but `report` raises `EngineError` for a job that it cannot serve or when `timeout_s` is over; it may be repeated.
     `start` and `resize` check placements as `check_placement` does, before anything is changed.
-    keeps_memory: whether a suspended job keeps its memory, so that only the same GPUs can resume it; otherwise it is parked.
+    keeps_memory: whether a suspended job keeps its memory, and is resumed from there; otherwise it is parked.
     stops_at_once: whether the GPUs of a stopped job are free when `stop` returns; otherwise at its next iteration boundary.
     prepares: whether jobs can be started ahead of their turn on GPUs.
     """
@@ -167,7 +168,8 @@ class Engine(ABC):
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
         """Run a job on these GPUs, from its checkpoint if it has one. One that runs, wherever, or has ended is left as it is.
 
-        A suspended one runs on these GPUs, too: resumed if they are its own, otherwise from its checkpoint.
+        A suspended one runs on these GPUs, too: resumed if they are its own or its memory can be moved there, otherwise from
+        its checkpoint.
         Raises `EngineError` for a job that the engine has no description of.
         """
 

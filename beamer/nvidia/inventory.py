@@ -5,6 +5,8 @@ from enum import StrEnum
 
 EXTRA = "beamer-scheduler[nvidia]"
 """What installs the packages that this folder imports."""
+UNNAMED = "unnamed"
+"""The name of a GPU of which the driver says none."""
 
 
 @dataclass(frozen=True)

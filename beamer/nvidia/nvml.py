@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Self, TypeVar
 
-from beamer.nvidia.inventory import EXTRA, Gpu, Inventory, Lack, MigSlice, NoGpus
+from beamer.nvidia.inventory import EXTRA, UNNAMED, Gpu, Inventory, Lack, MigSlice, NoGpus
 
 MPS_NAME = "nvidia-cuda-mps"
 """How the kernel names the server of MPS: the first 15 characters of its program's name."""
@@ -78,7 +78,7 @@ class Nvml:
         return Gpu(
             index,
             str(self._pynvml.nvmlDeviceGetUUID(handle)),
-            str(self._optional(self._pynvml.nvmlDeviceGetName, handle) or "unnamed"),
+            str(self._optional(self._pynvml.nvmlDeviceGetName, handle) or UNNAMED),
             total,
             free,
             in_mig_mode,
@@ -87,7 +87,7 @@ class Nvml:
         )
 
     def _slice(self, handle: Any) -> MigSlice:
-        name = str(self._optional(self._pynvml.nvmlDeviceGetName, handle) or "unnamed")
+        name = str(self._optional(self._pynvml.nvmlDeviceGetName, handle) or UNNAMED)
         return MigSlice(str(self._pynvml.nvmlDeviceGetUUID(handle)), name, *self._memory(handle))
 
     def _memory(self, handle: Any) -> tuple[int | None, int | None]:

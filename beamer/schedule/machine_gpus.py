@@ -11,7 +11,7 @@ from beamer.engines.local.supervisor.devices import uses_gpu
 from beamer.errors import InputError
 from beamer.gpu.engine import Observed
 from beamer.nvidia.declared import NO_GPU, check_declared, named, names_uuid
-from beamer.nvidia.inventory import Inventory, Lack, NoGpus
+from beamer.nvidia.inventory import UNNAMED, Gpu, Inventory, Lack, NoGpus
 from beamer.nvidia.nvml import Nvml, open_nvml
 from beamer.nvidia.readings import DriverReading, DriverReadings
 from beamer.process_stat import own_namespace, process_stat
@@ -64,7 +64,8 @@ class MachineGpus:
             if len(there) == 1 and there[0].total_bytes is not None and there[0].free_bytes is not None:
                 of_device = {pid: held[there[0].uuid] for pid, held in reading.held.items() if there[0].uuid in held}
                 held_here = {pid: count for pid, count in of_device.items() if _is_of_here(pid)}
-                found[device] = DeviceMemory(there[0].total_bytes, there[0].free_bytes, held_here)
+                chip = there[0].name if isinstance(there[0], Gpu) and there[0].name != UNNAMED else ""
+                found[device] = DeviceMemory(there[0].total_bytes, there[0].free_bytes, held_here, chip)
         return found
 
     def close(self) -> None:

@@ -5,18 +5,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from beamer.engines.local import LaunchSpec, LocalEngine, LocalNode
 from beamer.engines.local.eviction import DeviceMemory
 from beamer.engines.local.memory_mode import MemoryMode
-from beamer.errors import InputError
-from beamer.gpu.engine import RunState
+from beamer.engines.local.supervisor.messages import Resume, SupervisorRequest
+from beamer.engines.local.supervisors import Supervisors
+from beamer.errors import EngineError, InputError
+from beamer.gpu.engine import Placement, RunState
 from beamer.gpu.model import Costs
 from beamer.process_stat import own_namespace
 from beamer.schedule.machine_gpus import INITIAL_NAMESPACE
@@ -27,7 +30,15 @@ from tests.processes.test_local_engine import check_steps
 from tests.processes.test_schedule import RATES, TIMEOUT_S, ScheduleCommand
 from tests.support.checkout import ROOT
 from tests.support.nvidia.cuda_program import BUSY
-from tests.support.nvidia.cuda_standin import GIB, NOT_READY, NOT_SUPPORTED, OUT_OF_MEMORY, Standin, standin
+from tests.support.nvidia.cuda_standin import (
+    GIB,
+    INVALID_VALUE,
+    NOT_READY,
+    NOT_SUPPORTED,
+    OUT_OF_MEMORY,
+    Standin,
+    standin,
+)
 from tests.support.nvidia.standin import build
 
 ENDLESS = 10**6
@@ -279,15 +290,20 @@ def test_ranks_of_a_node_move_together(site: Site, driver: Standin) -> None:
 
 
 class StandinMemory:
-    """The memory of GPUs as the stand-in has it."""
+    """The memory of GPUs as the stand-in has it. chips: what they are called, by index."""
 
-    def __init__(self, driver: Standin, gib: int = 16) -> None:
+    def __init__(self, driver: Standin, gib: int = 16, chips: Sequence[str] = ("H200",)) -> None:
         self.driver = driver
         self.total = gib * GIB
+        self.chips = chips
 
     def read(self) -> dict[str, DeviceMemory]:
-        held = {pid: one.bytes for pid, one in self.driver.processes.items() if one.state != "checkpointed"}
-        return {"0": DeviceMemory(self.total, self.total - sum(held.values()), held)}
+        found = {}
+        for index, chip in enumerate(self.chips):
+            there = {pid: one for pid, one in self.driver.processes.items() if one.device == index}
+            held = {pid: one.bytes for pid, one in there.items() if one.state != "checkpointed"}
+            found[str(index)] = DeviceMemory(self.total, self.total - sum(held.values()), held, chip)
+        return found
 
 
 def starts(site: Site, engine: LocalEngine, driver: Standin, job: str) -> None:
@@ -338,6 +354,127 @@ def test_what_a_change_of_trials_takes_is_what_moving_their_memory_takes(site: S
             costs_are(lambda: site.costs.get("b", Costs()).suspend_s >= TAKES_S)
         suspends(site, engine, job)
     costs_are(lambda: all(site.costs[job].change_s >= 2 * TAKES_S for job in "ab"))  # Also of b, which has never come back.
+
+
+SECOND = Placement((("localhost", 1),))
+
+
+def moved(site: Site, driver: Standin, *chips: str) -> tuple[LocalEngine, Path]:
+    """Return an engine with a job whose memory is on the host, which came from the first of two GPUs, and its trace."""
+    driver.device(1, 16 * GIB)
+    trace = program(site, "job", 20)
+    site.hold("job", 10)
+    engine = site.engine(memory=MemoryMode.HOST, gpu_memory=StandinMemory(driver, chips=chips))
+    engine.start("job", on("localhost"))
+    site.until_step(engine, "job", beyond=9)
+    suspends(site, engine, "job")
+    return engine, trace
+
+
+def finishes(site: Site, engine: LocalEngine, trace: Path) -> None:
+    site.release("job")
+    assert site.until_state(engine, "job", RunState.FINISHED, RunState.FAILED).state is RunState.FINISHED
+    assert check_steps(trace, Options(iterations=20)) == [1] * 20
+
+
+@pytest.mark.parametrize("call", ["start", "resize"])
+def test_memory_on_the_host_comes_back_onto_another_gpu_of_the_chip(call: str, site: Site, driver: Standin) -> None:
+    engine, trace = moved(site, driver, "H200", "H200")
+    program(site, "other", ENDLESS, 12 * GIB)
+    engine.start("other", on("localhost"))
+    until(lambda: driver.held(0), "the other one to have memory")
+    first = site.see(engine, "job").launch
+    getattr(engine, call)("job", SECOND)
+    seen = site.until_state(engine, "job", RunState.RUNNING)
+    assert (seen.placement, seen.launch) == (SECOND, first)
+    until(lambda: driver.held(1) == 6 * GIB, "the memory to be on the other GPU")
+    suspends(site, engine, "job")
+    assert (driver.held(1), site.see(engine, "job").placement) == (0, SECOND)
+    engine.resume("job")
+    until(lambda: driver.held(1) == 6 * GIB, "the memory to be back there")
+    finishes(site, engine, trace)
+    assert {result for _, _, result in driver.calls} == {0}
+
+
+@pytest.mark.parametrize(
+    ("chips", "reason"),
+    [
+        (("H200", "L4"), "of localhost, GPU 0 is an H200, GPU 1 an L4"),
+        (("H200", ""), "GPUs 0 and 1 of localhost are not known to be of the same chip"),
+    ],
+)
+def test_a_job_starts_from_its_checkpoint_on_a_gpu_of_another_chip(
+    chips: tuple[str, str], reason: str, site: Site, driver: Standin, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logging.basicConfig(force=True)
+    engine, trace = moved(site, driver, *chips)
+    first = site.see(engine, "job").launch
+    engine.resize("job", SECOND)
+    seen = site.until_state(engine, "job", RunState.RUNNING)
+    assert (seen.placement, seen.launch) == (SECOND, first + 1)
+    until(lambda: driver.held(1) == 6 * GIB, "the program to have memory there")
+    finishes(site, engine, trace)
+    assert capfd.readouterr().err.count(reason) == 1
+
+
+def test_a_job_starts_from_its_checkpoint_where_the_driver_refuses_another_gpu(
+    site: Site, driver: Standin, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logging.basicConfig(force=True)
+    engine, trace = moved(site, driver, "H200", "H200")
+    driver.say("refuse-restore", INVALID_VALUE)
+    engine.resize("job", SECOND)
+
+    def stops() -> bool:
+        seen = site.see(engine, "job")
+        if seen.state is RunState.SUSPENDED:
+            engine.resume("job")
+        return seen.state is RunState.STOPPING
+
+    until(stops, "the refusal to be seen")
+    driver.unsay("refuse-restore")
+    seen = site.until_state(engine, "job", RunState.RUNNING)
+    assert (seen.placement, seen.launch) == (SECOND, 2)
+    until(lambda: driver.held(1) == 6 * GIB, "the program to have memory there")
+    finishes(site, engine, trace)
+    assert "CUDA_ERROR_INVALID_VALUE" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("is_asked", [False, True], ids=["recorded", "under way"])
+def test_a_restore_onto_another_gpu_goes_on_with_the_next_engine(
+    is_asked: bool, site: Site, driver: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, trace = moved(site, driver, "H200", "H200")
+    driver.say("pause-restore")
+    if is_asked:
+        engine.resize("job", SECOND)
+        until(lambda: driver.has("reached-restore"), "the call")
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(Supervisors, "ask_all", dies_at_resume(Supervisors.ask_all))
+            with pytest.raises(EngineError, match="it has died"):
+                engine.resize("job", SECOND)
+    engine.close()
+    site.engines.remove(engine)
+    driver.unsay("pause-restore")
+    engine = site.engine(memory=MemoryMode.HOST)  # Which chips there are is not asked any more.
+    if not is_asked:
+        assert site.until_state(engine, "job", RunState.SUSPENDED).placement == SECOND
+        engine.start("job", SECOND)
+    assert site.until_state(engine, "job", RunState.RUNNING).placement == SECOND
+    until(lambda: driver.held(1) == 6 * GIB, "the memory to be on the other GPU")
+    finishes(site, engine, trace)
+
+
+def dies_at_resume(ask_all: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what asks supervisors, and fails before any is asked to resume a job."""
+
+    def asked(self: Supervisors, requests: Mapping[str, SupervisorRequest], until: float) -> Any:
+        if any(isinstance(one, Resume) for one in requests.values()):
+            raise EngineError("it has died")
+        return ask_all(self, requests, until)
+
+    return asked
 
 
 @pytest.mark.parametrize("memory", [MemoryMode.HOST, MemoryMode.AUTO])

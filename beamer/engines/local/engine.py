@@ -23,6 +23,7 @@ from beamer.engines.local.memory_mode import MemoryMode
 from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.others import Others
 from beamer.engines.local.record import Record, last_run, load
+from beamer.engines.local.relocation import obstacle, stays_on_nodes
 from beamer.engines.local.spare import SpareCapacity
 from beamer.engines.local.spec import LaunchSpec, LocalCluster
 from beamer.engines.local.states import MemoryPlace, Phase
@@ -139,7 +140,8 @@ class LocalEngine(Engine):
     def start(self, job: str, placement: Placement, timeout_s: float = 5.0) -> None:
         """Run a job on these GPUs, from its checkpoint if it has one; while memory there makes room for it, that is put off.
 
-        A suspended one is resumed, or restarted where they differ. A job that runs or has ended is left as it is.
+        A suspended one is resumed, also on other GPUs of the same chip if its memory is on the host; else it is restarted where
+        they differ. A job that runs or has ended is left as it is.
         """
         left_s = self._check(job, "start", placement, timeout_s)
         if not self._has_room(job, placement, left_s):
@@ -155,8 +157,8 @@ class LocalEngine(Engine):
             elif local_job.record.phase is Phase.STOPPING:
                 local_job.set(next_placement=placement)
             elif local_job.record.phase is Phase.LAUNCHED and local_job.suspended:
-                if local_job.record.placement == placement:
-                    local_job.freeze(False, until)
+                if local_job.record.placement == placement or self._can_move(local_job, placement):
+                    local_job.freeze(False, until, placement)
                 else:
                     local_job.set(phase=Phase.STOPPING, next_placement=placement)
                     local_job.step(until)
@@ -201,9 +203,13 @@ class LocalEngine(Engine):
     def resize(self, job: str, placement: Placement | None, timeout_s: float = 5.0) -> None:
         """Stop a job at an iteration boundary and run it from its checkpoint on these GPUs; None: park it.
 
-        It returns when the ranks have been signalled; the rest shows in `report`. A job that has ended is left as it is.
+        It returns when the ranks have been signalled; the rest shows in `report`. A job that has ended is left as it is. One
+        whose memory is on the host is not stopped where it can be brought back onto these GPUs, but started there.
         """
         left_s = timeout_s if placement is None else self._check(job, "resize", placement, timeout_s)
+        if placement is not None and self._can_move(self._get(job, "resize"), placement):
+            self.start(job, placement, left_s)
+            return
         with self._locked(self._get(job, "resize"), "resize", left_s) as (local_job, until):
             if local_job.is_ahead and local_job.record.placement != placement:
                 local_job.drop("resize", until, placement)
@@ -369,6 +375,18 @@ class LocalEngine(Engine):
         for name in leave:
             self._offload(self._jobs[name], timeout_s)
         return not waits
+
+    def _can_move(self, job: LocalJob, placement: Placement) -> bool:
+        """Return whether a suspended job's memory, which is on the host, can be brought back onto other GPUs of its nodes."""
+        is_on_host = job.record.phase is Phase.LAUNCHED and job.suspended and job.places == {MemoryPlace.HOST}
+        if not is_on_host or not stays_on_nodes(job.record, placement):
+            return False
+        memory = self._gpu_memory.read() if self._gpu_memory is not None else {}
+        reason = obstacle(job.record, placement, self._cluster, memory)
+        if reason and reason not in self._refusals:
+            self._refusals.add(reason)
+            log.warning("suspended trials start from their checkpoints where other GPUs cannot have their memory: %s", reason)
+        return not reason
 
     def _offload(self, job: LocalJob, timeout_s: float) -> None:
         """Have a suspended job's memory leave its GPUs: for the host, or with its processes where that has no room either."""

@@ -7,11 +7,12 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """The memory of a GPU, in bytes. held: by process."""
+    """The memory of a GPU, in bytes. held: by process. chip: the GPU's product name, "": not known, or a slice of a GPU."""
 
     total: int
     free: int
     held: Mapping[int, int]
+    chip: str = ""
 
 
 class GpuMemory(Protocol):

@@ -14,6 +14,7 @@ from beamer.engines.local.record import RUN_STATE, LastRun, Record
 from beamer.engines.local.run_end import RunStatuses
 from beamer.engines.local.spec import LocalCluster
 from beamer.engines.local.states import MemoryPlace, Phase, RanksState
+from beamer.engines.local.supervisor.devices import says_out_of_memory
 from beamer.engines.local.supervisor.messages import (
     End,
     FreePort,
@@ -140,7 +141,7 @@ class LocalJob:
         unlaunched = tuple(node for node in nodes if node in before.unlaunched or node not in before.nodes)
         self.set(
             phase=Phase.LAUNCHING, run=before.run + 1, placement=placement, nodes=nodes, unlaunched=unlaunched,
-            next_placement=None, port=0, taken_ports=taken_ports, note=note or before.note, held=held,
+            next_placement=None, port=0, taken_ports=taken_ports, note=note or before.note, held=held, moved_from=None,
         )  # fmt: skip
         self.suspended = False
 
@@ -154,12 +155,19 @@ class LocalJob:
 
     # Steps.
 
-    def freeze(self, suspend: bool, until: float) -> None:
-        """Suspend or resume the run on all of its nodes, and measure what that took."""
+    def freeze(self, suspend: bool, until: float, onto: Placement | None = None) -> None:
+        """Suspend or resume the run on all of its nodes, and measure what that took.
+
+        onto: the GPUs of its nodes that its memory is brought back onto from the host, None: those of its placement.
+        """
         begun = time.monotonic()
         statuses = self.supervisors.statuses(until)
         self.update(statuses)
         if self.record.phase is not Phase.LAUNCHED:
+            return
+        if onto is not None and onto != self.record.placement:
+            self.set(placement=onto, moved_from=self.record.moved_from or self.record.placement)
+        elif not suspend and self._is_refused_there(statuses):
             return
         wanted = RanksState.SUSPENDED if suspend else RanksState.RUNNING
         settled = (wanted, RanksState.FINISHED)
@@ -170,9 +178,13 @@ class LocalJob:
         ]
         if asked:
             left = left_s(until)
-            request = Suspend(left, self._park_after_s(statuses), self.offloads) if suspend else Resume(left)
+            park_after_s = self._park_after_s(statuses)
+            requests = {
+                node: Suspend(left, park_after_s, self.offloads) if suspend else Resume(left, self._moved_onto(node))
+                for node in asked
+            }
             try:
-                self.supervisors.ask_all(dict.fromkeys(asked, request), until)
+                self.supervisors.ask_all(requests, until)
             except EngineError:
                 self.update(self.supervisors.statuses(until))
                 if self.record.phase is not Phase.LAUNCHED:  # The run has ended meanwhile, or leaves its GPUs by itself.
@@ -183,6 +195,33 @@ class LocalJob:
         self.suspended = suspend
         if suspend:
             self.suspended_s = begun
+
+    def _moved_onto(self, node: str) -> tuple[str, ...]:
+        """Return the GPUs of a node that memory is to be brought back onto from the host, (): those that it came from."""
+        is_moved = self.record.moved_from is not None and self._memory[node].place is MemoryPlace.HOST
+        return self._devices("resume", node) if is_moved else ()
+
+    def _devices(self, call: str, node: str) -> tuple[str, ...]:
+        """Return what CUDA_VISIBLE_DEVICES calls the GPUs of the job on a node, in order of ranks. Raises `EngineError`."""
+        indices = [index for name, index in self.record.placement.devices if name == node]
+        there = self._cluster.node.get(node)
+        if there is None or max(indices) >= there.gpus:
+            raise EngineError(f"{self.record.job}: {call}: GPU {max(indices)} on {node} is no longer declared")
+        return tuple(map(there.device, indices))
+
+    def _is_refused_there(self, statuses: Mapping[str, Status]) -> bool:
+        """Have a job start from its checkpoint whose memory the driver has refused to bring back onto other GPUs.
+
+        Where these had no memory left, it is tried again, as it is on the GPUs that it came from.
+        """
+        before, there = self.record.moved_from, self.record.placement
+        moves = [one.run.memory for one in statuses.values() if one.run.memory.place is MemoryPlace.HOST]
+        refusals = [one.refusal for one in moves if one.refusal and not says_out_of_memory(one.refusal)]
+        if before is None or not refusals:
+            return False
+        self.refusal = refusals[0]
+        self.set(phase=Phase.STOPPING, placement=before, moved_from=None, next_placement=there)
+        return True
 
     def tree(self, node: str) -> list[int]:
         """Return the processes below those that the job has on a node, which is this machine."""
@@ -278,9 +317,7 @@ class LocalJob:
 
     def _launch(self, until: float) -> None:
         """Start the ranks on every node; a node that has been asked before answers without doing it again."""
-        for node, index in self.record.placement.devices:
-            if node not in self._cluster.node or index >= self._cluster.node[node].gpus:
-                raise EngineError(f"{self.record.job}: launch: GPU {index} on {node} is no longer declared")
+        devices = {node: self._devices("launch", node) for node in self.record.ranks}
         first = self.record.placement.devices[0][0]
         if not self.record.port:
             # A program without SO_REUSEADDR cannot have a port that is kept.
@@ -295,8 +332,7 @@ class LocalJob:
         )  # fmt: skip
         launches = {}
         for name, ranks in record.ranks.items():
-            devices = tuple(self._cluster.node[name].device(index) for node, index in record.placement.devices if node == name)
-            launches[name] = replace(launch, ranks=tuple(ranks), devices=devices)
+            launches[name] = replace(launch, ranks=tuple(ranks), devices=devices[name])
         self.supervisors.ask_all(launches, until)
         self.set(phase=Phase.LAUNCHED)
 
@@ -379,6 +415,8 @@ class LocalJob:
         if RanksState.STOPPING in states:
             self.set(phase=Phase.STOPPING, next_placement=None)
         self._memory = {node: status.run.memory for node, status in statuses.items()}
+        if self.record.moved_from is not None and self.places == {MemoryPlace.GPU}:
+            self.set(moved_from=None)
         is_resumed = any(one.place is MemoryPlace.TO_GPU for one in self._memory.values())
         self.suspended = states == {RanksState.SUSPENDED} and not is_resumed
         found = RunStatuses(self.record.run, statuses).of_run.values()

@@ -33,7 +33,8 @@ class Record:
     the job has computed nothing before its launch. note: what was lost, or why it failed. taken_ports: launches in a row whose
     port another program had. ran_s, quiet_s: as in `RunStatus`, of the runs before this one. held: whether the run was started
     ahead and has not been let go. crowded: launches that had no GPU memory left beside suspended jobs; after the first one
-    these make room before it is launched.
+    these make room before it is launched. moved_from: where the run's memory, which is on the host, came from, until it has
+    been brought back onto the GPUs of `placement`; None: it came from these.
     """
 
     job: str
@@ -54,6 +55,7 @@ class Record:
     quiet_s: float = 0.0
     held: bool = False
     crowded: int = 0
+    moved_from: Placement | None = None
 
     @property
     def ranks(self) -> dict[str, list[int]]:

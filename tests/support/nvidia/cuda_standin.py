@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # `python -m eval nvidia` uses the stand-in, too, where there
 SOURCE = Path(__file__).with_name("cuda_standin.c")
 COMPILER = shutil.which("cc")
 DIRECTORY = "BEAMER_CUDA_STANDIN"
+INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
 NOT_READY = 600
 NOT_SUPPORTED = 801

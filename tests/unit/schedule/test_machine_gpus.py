@@ -141,7 +141,7 @@ def test_memory_of_gpus_and_slices_is_by_what_programs_call_them(described: Desc
         "gpu GPU-bbbb-2 500 500 NVIDIA H200", "mig", "slice MIG-1 100 90 NVIDIA H200 MIG 1g.18gb", "process 9 MIG-1 10",
     )  # fmt: skip
     gpus = find_gpus([LocalNode("n", 1), LocalNode("m", 3, devices=("GPU-aa", "MIG-1", "-1"))], 1)
-    of_gpu = DeviceMemory(1000, 900, {7: 30})
+    of_gpu = DeviceMemory(1000, 900, {7: 30}, "NVIDIA L4")
     assert gpus.read() == {"0": of_gpu, "GPU-aa": of_gpu, "MIG-1": DeviceMemory(100, 90, {9: 10})}
     path.write_text("fail nvmlDeviceGetCount_v2 999\n")
     assert gpus.read() == {}, "nothing is known of a driver that fails"
