@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from beamer.engines.local.costs import differ
 from beamer.engines.local.monitor import NodeMonitor
 from beamer.engines.local.move_times import MoveTimes
 from beamer.engines.local.record import RUN_STATE, LastRun, Record
@@ -457,8 +458,8 @@ class LocalJob:
         reports.sort(key=lambda report: (report.at_s, report.iteration))
         self._last = reports[-1] if reports else self._last
         now_costs = self._present_costs
-        costs = None if now_costs == self._delivered else now_costs
-        self._delivered = now_costs
+        costs = now_costs if differ(now_costs, self._delivered) else None
+        self._delivered = costs or self._delivered
         return self.observed(tuple(reports), tuple(speeds[:1]), costs, problem)
 
     def _see_to_memory(self, statuses: Mapping[str, Status], until: float) -> None:
@@ -553,7 +554,8 @@ class LocalJob:
     def _present_costs(self) -> Costs:
         """What a change of its GPUs takes now: a parked job has no memory left to be resumed from.
 
-        While memory is moved, the job's own leaves its GPUs, too, or other memory leaves them for it.
+        While memory is moved, the job's own leaves its GPUs, too, or other memory leaves them for it. What is still there need
+        not be brought back.
         """
         if self.record.phase is Phase.PARKED and self.costs.restart_s:
             return replace(self.costs, resume_s=self.costs.restart_s)
@@ -561,7 +563,9 @@ class LocalJob:
             offload_s, restore_s = (
                 times.expected_s(self._moved_bytes) for times in (self._others.offloads, self._others.restores)
             )
-            return replace(self.costs, suspend_s=offload_s or self.costs.suspend_s, resume_s=restore_s or self.costs.resume_s)
+            is_there = self.suspended and not self.is_leaving and self.places == {MemoryPlace.GPU}
+            resume_s = self.costs.resume_s if is_there else restore_s or self.costs.resume_s
+            return replace(self.costs, suspend_s=offload_s or self.costs.suspend_s, resume_s=resume_s)
         return self.costs
 
     @property
