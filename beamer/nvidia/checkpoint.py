@@ -8,6 +8,9 @@ caller is root. The states that the driver has for it, and the calls between the
 
 A locked process blocks at its next CUDA call. A thread of the process itself saves its memory and restores it, so that it must
 not be stopped meanwhile: CRIU's plugin for CUDA lets that thread go on, too.
+
+A restore that found too little memory leaves the process so that no further one succeeds: driver 580.95 then answers
+CUDA_ERROR_OPERATING_SYSTEM for ever (https://github.com/NVIDIA/cuda-checkpoint/issues/44). Room is looked for before the call.
 """
 
 from collections.abc import Mapping
@@ -16,6 +19,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from beamer.errors import PlatformError
+from beamer.nvidia.room import Room
 
 EXTRA = "install beamer-scheduler[nvidia]"
 UUID_PREFIX = "GPU-"
@@ -63,7 +67,13 @@ class DriverError(PlatformError):
         """Whether the same process will be refused again."""
         return self.name in ("CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_NOT_PERMITTED")
 
+    @property
+    def is_of_no_return(self) -> bool:
+        """Whether the process' memory is on the host and stays there, whatever becomes free."""
+        return (self.call, self.name) == ("restore", "CUDA_ERROR_OPERATING_SYSTEM")
 
+
+NO_PAIRS = "cuda-bindings has no CUcheckpointGpuPair"
 UNKNOWN_REMEDY = "its documentation of the checkpoint API says what that means"
 REMEDIES: Mapping[str, str] = {
     "CUDA_ERROR_NOT_SUPPORTED": "it saves no CUDA IPC memory before version 610 (NCCL on several GPUs), and no managed memory",
@@ -72,6 +82,8 @@ REMEDIES: Mapping[str, str] = {
     "CUDA_ERROR_OUT_OF_MEMORY": "free memory of the GPU, or of the host, first",
     "CUDA_ERROR_ILLEGAL_STATE": "another program checkpoints it, too: have only one do so",
     "CUDA_ERROR_INVALID_VALUE": "it does not use CUDA, or the GPU is of another chip",
+    NO_PAIRS: "install version 13 of it, or newer, with which memory comes back onto other GPUs",
+    "CUDA_ERROR_OPERATING_SYSTEM": "it does not bring memory back once it has found too little room for it",
 }
 NOT_CUDA = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_NOT_INITIALIZED", "CUDA_ERROR_NOT_FOUND")
 """What the driver says of a process that has not initialised CUDA, or is gone; which of them is not documented."""
@@ -101,9 +113,13 @@ class Checkpoints(Protocol):
 
 
 class CudaCheckpoints:
-    """Those of the driver on this machine. Raises `NoCheckpointsError` where there are none."""
+    """Those of the driver on this machine. Raises `NoCheckpointsError` where there are none.
 
-    def __init__(self) -> None:
+    room: what is known of GPUs' memory, None: what NVML says.
+    """
+
+    def __init__(self, room: Room | None = None) -> None:
+        self._room = room or Room()
         self._driver = _driver()
         self._check_start("cuInit", self._driver.cuInit(0))
         self._check_start("cuDeviceGetCount", count := self._driver.cuDeviceGetCount())
@@ -130,16 +146,23 @@ class CudaCheckpoints:
         _check("lock", pid, *self._driver.cuCheckpointProcessLock(pid, args))
 
     def checkpoint(self, pid: int) -> None:
-        """Checkpoint it."""
+        """Checkpoint it, and keep in mind what it held."""
+        self._room.take_held(pid)
         _check("checkpoint", pid, *self._driver.cuCheckpointProcessCheckpoint(pid, None))
 
     def restore(self, pid: int, onto: Mapping[str, str]) -> None:
         """Restore it; where it changes GPUs, by a map with every GPU that the driver sees, as it wants one."""
         args = None
         uuids = {_text(uuid): uuid for uuid in self._uuids}
-        if changed := changed_gpus(pid, onto, tuple(uuids)):
+        changed = changed_gpus(pid, onto, tuple(uuids))
+        whole = whole_map(changed, tuple(uuids))
+        if self._room.lacks(pid, whole):
+            raise DriverError("restore", pid, "CUDA_ERROR_OUT_OF_MEMORY")
+        if changed:
+            if not hasattr(self._driver, "CUcheckpointGpuPair"):
+                raise DriverError("restore", pid, NO_PAIRS)
             args, pairs = self._driver.CUcheckpointRestoreArgs(), []
-            for old, new in whole_map(changed, tuple(uuids)).items():
+            for old, new in whole.items():
                 pair = self._driver.CUcheckpointGpuPair()
                 pair.oldUuid, pair.newUuid = uuids[old], uuids[new]
                 pairs.append(pair)

@@ -77,6 +77,12 @@ def lives(pid: int) -> bool:
     return process is not None and process.state not in "ZX"
 
 
+def parent_of(pid: int) -> int:
+    """Return the process that a process is a child of, 0: there is none, or it has ended."""
+    process = process_stat(f"/proc/{pid}/stat")
+    return process.parent if process else 0
+
+
 def has_gpu(pid: int) -> bool:
     """Return whether a process has a GPU of NVIDIA's open, as far as that may be read."""
     found = f"/proc/{pid}/fd"
@@ -91,7 +97,7 @@ def has_gpu(pid: int) -> bool:
 class Mover:
     """Moves memory by the calls of `driver`. lock_s: how long a lock may take. settle_s: how long somebody else's call may.
 
-    clock, sleep: of the machine. lives, has_gpu: whether a process does.
+    clock, sleep: of the machine. lives, has_gpu: whether a process does. parent_of: as the function.
     """
 
     def __init__(
@@ -103,6 +109,7 @@ class Mover:
         sleep: Callable[[float], None] = time.sleep,
         lives: Callable[[int], bool] = lives,
         has_gpu: Callable[[int], bool] = has_gpu,
+        parent_of: Callable[[int], int] = parent_of,
     ) -> None:
         self._driver = driver
         self._lock_s = lock_s
@@ -111,6 +118,7 @@ class Mover:
         self._sleep = sleep
         self._lives = lives
         self._has_gpu = has_gpu
+        self._parent_of = parent_of
         self._known: set[int] = set()
 
     def move(
@@ -132,6 +140,8 @@ class Mover:
             return Moved(goal, self._reach(pids, goal, onto))
         except DriverError as error:
             refusal, permanent = str(error), error.is_permanent
+            if error.is_of_no_return:
+                return Moved(None, (), refusal, permanent)
         try:
             if goal is Destination.GPU and onto:
                 restored(tuple(pid for pid in onto if self._driver.state(pid) in (ProcessState.LOCKED, ProcessState.RUNNING)))
@@ -160,16 +170,26 @@ class Mover:
         """Return the states of the processes that use CUDA. Raises `DriverError` where the driver denies one that does.
 
         It says the same, CUDA_ERROR_INVALID_VALUE, of a process without CUDA and of one that it cannot deal with. What it has
-        locked is therefore not let go, and memory is not said to leave a GPU that is open where the driver knows nobody.
+        locked is therefore not let go, and memory is not said to leave a GPU that a process has open whom the driver does not
+        know. Those below a process that it knows have inherited what is open there.
         """
         states = {pid: state for pid in pids if (state := self._driver.state(pid)) is not None}
         self._known |= {pid for pid, state in states.items() if state is not ProcessState.RUNNING}
         denied = [pid for pid in pids if pid in self._known and pid not in states and self._lives(pid)]
-        if goal is Destination.HOST and not states:
-            denied += filter(self._has_gpu, pids)
+        if goal is Destination.HOST:
+            denied += [pid for pid in pids if pid not in states and not self._is_below(pid, states) and self._has_gpu(pid)]
         if denied:
             raise DriverError("state", denied[0], "it knows of no CUDA in a process that has a GPU")
         return states
+
+    def _is_below(self, pid: int, known: Collection[int]) -> bool:
+        """Return whether a process descends from one of some others."""
+        above = set[int]()
+        while (pid := self._parent_of(pid)) and pid not in above:
+            if pid in known:
+                return True
+            above.add(pid)
+        return False
 
     def _make(self, call: DriverCall, pids: Sequence[int], onto: Mapping[int, Mapping[str, str]]) -> None:
         """Make a call for processes at once: one may wait for what another does. Raises the first `DriverError`."""

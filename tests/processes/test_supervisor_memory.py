@@ -28,7 +28,8 @@ from beamer.engines.local.supervisor.messages import (
 )
 from tests.processes.site import ONE_THREAD, of_directory, until
 from tests.support.checkout import ROOT
-from tests.support.nvidia.cuda_standin import GIB, OUT_OF_MEMORY, Standin, standin
+from tests.support.nvidia.cuda_standin import GIB, OPERATING_SYSTEM, OUT_OF_MEMORY, Standin, standin
+from tests.support.nvidia.standin import build
 
 PATIENCE_S = 60.0
 
@@ -209,3 +210,97 @@ def test_a_program_that_is_killed_in_a_move_has_failed_and_leaves_nothing(call: 
         assert not driver.processes
         driver.unsay(f"pause-{call}")
         assert job.status.run.memory.place is MemoryPlace.GPU
+
+
+@contextmanager
+def crowded(driver: Standin) -> Iterator[None]:
+    """Have another process hold most of the first GPU."""
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        (driver.root / "processes" / str(other.pid)).write_text(f"running 0 {12 * GIB}")
+        try:
+            yield
+        finally:
+            other.kill()
+
+
+def restores(driver: Standin) -> list[int]:
+    return [result for _, call, result in driver.calls if call == "restore"]
+
+
+@pytest.mark.parametrize("devices", [(), ("0",), ("1",)])
+def test_memory_is_not_brought_back_where_nvml_says_that_there_is_no_room(
+    devices: tuple[str, ...], tmp_path: Path, driver: Standin
+) -> None:
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    build(driver.root)
+    driver.say("wedges")  # A call that finds no room would be the process' last.
+    for index in range(2):
+        driver.device(index, 16 * GIB)
+    with launched(tmp_path, driver, ("1",) if devices == ("0",) else ("0",)) as job:
+        job.suspend()
+        with crowded(driver):
+            for _ in range(2):
+                job.does(Resume(PATIENCE_S, devices))
+                if devices == ("1",):
+                    break
+                assert "CUDA_ERROR_OUT_OF_MEMORY" in until(lambda: job.status.run.memory.refusal, "it to be refused")
+                job.becomes(RanksState.SUSPENDED, MemoryPlace.HOST)
+                assert restores(driver) == []
+        job.does(Resume(PATIENCE_S, devices))
+        job.becomes(RanksState.RUNNING, MemoryPlace.GPU)
+        assert restores(driver) == [0]
+
+
+def test_what_stops_waits_for_the_room_that_nvml_says(tmp_path: Path, driver: Standin) -> None:
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    build(driver.root)
+    driver.say("wedges")
+    driver.device(0, 16 * GIB)
+    with launched(tmp_path, driver, ("0",)) as job:
+        job.suspend()
+        with crowded(driver):
+            job.does(Stop(PATIENCE_S))
+            until(lambda: job.status.run.memory.refusal, "it to be refused")
+        until(lambda: job.status.run.state is RanksState.STOPPED, "it to stop")
+        assert job.status.run.note == ""
+        assert restores(driver) == [0]
+
+
+def test_a_run_that_the_driver_never_brings_back_continues_from_its_checkpoint(tmp_path: Path, driver: Standin) -> None:
+    driver.say("wedges")
+    driver.device(0, 16 * GIB)
+    with launched(tmp_path, driver, ("0",)) as job:
+        job.suspend()
+        with crowded(driver):
+            job.does(Resume(PATIENCE_S))
+            until(lambda: job.status.run.memory.refusal, "it to be refused")
+            job.becomes(RanksState.SUSPENDED, MemoryPlace.HOST)
+        job.does(Resume(PATIENCE_S))
+        until(lambda: job.status.run.state is RanksState.STOPPED, "it to be given up")
+        assert "CUDA_ERROR_OPERATING_SYSTEM" in job.status.run.note
+        assert job.status.run.note.endswith("it continues from its last checkpoint")
+        assert set(restores(driver)) == {OUT_OF_MEMORY, OPERATING_SYSTEM}
+
+
+def test_a_program_that_crashes_while_its_memory_is_elsewhere_continues_from_its_checkpoint(
+    tmp_path: Path, driver: Standin
+) -> None:
+    driver.device(0, 16 * GIB)
+    with launched(tmp_path, driver, ("0",)) as job:
+        job.suspend()
+        driver.say("pause-restore")
+        job.does(Resume(PATIENCE_S))
+        until(lambda: driver.has("reached-restore"), "the call")
+        os.kill(max(driver.processes), signal.SIGSEGV)
+        until(lambda: not job.status.run.state.is_live, "the run to end")
+        assert job.status.run.state is RanksState.STOPPED
+        assert "rank 0 was killed by SIGSEGV while its GPU memory was moved" in job.status.run.note
+        driver.unsay("pause-restore")
+
+
+def test_ranks_that_share_a_gpu_go_on_sharing_one(tmp_path: Path, driver: Standin) -> None:
+    for index in range(2):
+        driver.device(index, 16 * GIB)
+    with launched(tmp_path, driver, ("0", "0")) as job:
+        assert job.refuses(Resume(PATIENCE_S, ("0", "1"))).startswith("it has GPUs 0, 0, which cannot become 0, 1")
+        job.does(Resume(PATIENCE_S, ("0", "0")))

@@ -10,6 +10,8 @@
        crash-CALL         the caller dies in the call; the file is removed
        pause-CALL         the caller writes reached-CALL, and waits until the file is gone
        old-driver         there are no such calls
+       wedges             a process whose restore has found too little memory is never restored, as by driver 580.95
+       wedged-PID         such a process
        calls              a line per call: "PID CALL RESULT SECONDS", with its end by the monotonic clock
        lock               held while any of this is read and changed (flock)
 
@@ -29,7 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, ILLEGAL_STATE = 401, NOT_FOUND = 500, NOT_READY = 600 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, OPERATING_SYSTEM = 304, ILLEGAL_STATE = 401 };
+enum { NOT_FOUND = 500, NOT_READY = 600 };
 enum { RUNNING, LOCKED, CHECKPOINTED };
 static const char *const STATES[] = {"running", "locked", "checkpointed"};
 #define MAX_DEVICES 64
@@ -178,6 +181,9 @@ static int changed(int pid, const char *call, int before, int after, int device)
     Process process;
     if (!read_process(pid, &process)) return ended(pid, call, INVALID_VALUE);
     if (process.state != before) return ended(pid, call, ILLEGAL_STATE);
+    char path[4096], wedged[32];
+    snprintf(wedged, sizeof wedged, "%d", pid);
+    if (before == CHECKPOINTED && has("wedged-%s", wedged)) return ended(pid, call, OPERATING_SYSTEM);
     wait_until_it_runs(pid);
     int refusal = begun(call, process.bytes);
     if (refusal) return ended(pid, call, refusal);
@@ -190,7 +196,11 @@ static int changed(int pid, const char *call, int before, int after, int device)
         if (device >= 0) process.device = device;
         if (before == CHECKPOINTED && read_device(process.device, &uuid, &total) && held(process.device) + process.bytes > total)
             result = OUT_OF_MEMORY;
-        else {
+        if (result && has("%s", "wedges")) {
+            FILE *file = fopen(path_of(path, "wedged-%s", wedged), "w");
+            if (file) fclose(file);
+        }
+        if (!result) {
             process.state = after;
             write_process(pid, &process);
         }

@@ -148,6 +148,31 @@ def test_memory_is_not_said_to_have_left_where_the_driver_knows_nobody_who_has_a
     found = mover.move((1, 2), Destination.HOST, {})
     assert found.place is Destination.GPU
     assert "it knows of no CUDA in a process that has a GPU" in found.refusal
-    # Workers that a process has forked inherit what it has open, and use no CUDA.
-    mover = Mover(Driver({1: RUNNING}), 1.0, 0.0, clock=lambda: 0.0, has_gpu=lambda pid: True)
+
+
+@pytest.mark.parametrize("parents", [{2: 1}, {2: 7, 7: 1}])
+def test_what_a_process_has_started_inherits_its_gpu(parents: dict[int, int]) -> None:
+    def parent_of(pid: int) -> int:
+        return parents.get(pid, 0)
+
+    mover = Mover(Driver({1: RUNNING}), 1.0, 0.0, clock=lambda: 0.0, has_gpu=lambda pid: True, parent_of=parent_of)
     assert mover.move((1, 2), Destination.HOST, {}) == Moved(Destination.HOST, (1,))
+
+
+def test_a_rank_with_a_gpu_that_the_driver_does_not_know_keeps_those_that_it_knows() -> None:
+    driver = Driver({1: RUNNING})
+    mover = Mover(driver, 1.0, 0.0, clock=lambda: 0.0, has_gpu=lambda pid: pid == 2, parent_of=lambda pid: 100)
+    found = mover.move((1, 2), Destination.HOST, {})
+    assert found.place is Destination.GPU
+    assert "it knows of no CUDA in a process that has a GPU" in found.refusal
+    assert driver.states == {1: RUNNING}
+    assert mover.move((1, 3), Destination.HOST, {}) == Moved(Destination.HOST, (1,)), "3 has none"
+
+
+def test_what_the_driver_never_brings_back_is_nowhere() -> None:
+    name = "CUDA_ERROR_OPERATING_SYSTEM"
+    found = moved(Driver(dict.fromkeys((1, 2), CHECKPOINTED), {(DriverCall.RESTORE, 2): name}), Destination.GPU)
+    assert found.place is None
+    assert "refuses to restore a process: CUDA_ERROR_OPERATING_SYSTEM" in found.refusal
+    driver = Driver({1: RUNNING}, {(DriverCall.LOCK, 1): name})
+    assert moved(driver, Destination.HOST).place is Destination.GPU, "what has not left stays"

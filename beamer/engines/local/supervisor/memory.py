@@ -31,7 +31,9 @@ MAX_ATTEMPTS, MAX_ATTEMPTS_BACK = 2, 3
 FREEZE_S = 1.0
 """How long ranks have to freeze, and how much later it is tried again where they do not."""
 RETRY_S = 1.0
-"""Between two attempts to bring memory back onto a GPU that others use."""
+"""Between two attempts to bring memory back onto a GPU that others use, or to move what is neither here nor there."""
+END_S = 2.0
+"""How long a killed process is waited for: one that waits in the driver dies later, or never."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -65,6 +67,8 @@ class MemoryMoves:
         self._command = command
         self._move_s = move_s
         self._process: subprocess.Popen[bytes] | None = None
+        # Processes that have not died yet when they were killed.
+        self._dying: list[subprocess.Popen[bytes]] = []
         # Where it is to be, where the move that is under way began, and where that leads.
         self._goal = self._from = self._toward = MemoryPlace.GPU
         self._launched_on: tuple[str, ...] = ()
@@ -146,6 +150,7 @@ class MemoryMoves:
 
     def _begin(self) -> None:
         """Begin a move to where the memory is to be."""
+        self._reap()
         self._attempts = 0
         self._begun_s = time.monotonic()
         # Whether some of it may be elsewhere than on the GPU.
@@ -213,11 +218,19 @@ class MemoryMoves:
         assert process.stdout
         self._selector.unregister(process.stdout)
         process.kill()
-        process.wait()
         with suppress(OSError):
             process.stdin.close()
         process.stdout.close()
-        self._group.spared.discard(process.pid)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        self._dying.append(process)
+        self._reap()
+
+    def _reap(self) -> None:
+        """Take in which killed processes have died since."""
+        for one in [one for one in self._dying if one.poll() is not None]:
+            self._dying.remove(one)
+            self._group.spared.discard(one.pid)
 
     def _take(self) -> None:
         """Take in an answer, or that the process has died. Lines are short and written at once, and read without a buffer."""
@@ -253,7 +266,9 @@ class MemoryMoves:
             self._devices = self._came_from
         place, refusal, permanent = answer["place"], str(answer["refusal"]), bool(answer["permanent"])
         if place is None:
-            self._try_again(refusal)
+            # Another process finds the driver as it is then.
+            self._end_process()
+            self._late_s, self._late_reason = time.monotonic() + RETRY_S, refusal
             return
         self._late_s = None
         if refusal:

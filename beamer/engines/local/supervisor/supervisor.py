@@ -6,6 +6,7 @@ One thread, one loop: no two steps of a job's life can overtake each other.
 import hashlib
 import os
 import selectors
+import signal
 import socket
 import subprocess
 import time
@@ -354,7 +355,8 @@ class Supervisor:
         has = self._moves.devices
         if not devices or devices == has:
             return
-        if len(devices) != len(has) or len(set(devices)) < len(set(has)):
+        pairs = set(zip(has, devices, strict=False))
+        if len(devices) != len(has) or not len(pairs) == len(set(has)) == len(set(devices)):
             raise _Refusal(f"it has GPUs {', '.join(has)}, which cannot become {', '.join(devices)}")
         if "CUDA_VISIBLE_DEVICES" in dict(self._spec.env):
             raise _Refusal(
@@ -387,11 +389,18 @@ class Supervisor:
         elif self._next is RanksState.STOPPING:
             self._continue()
             self._signal_stop()
-        elif not self._group.freeze(FREEZE_S):  # The move was refused, or is not asked for any more.
-            self._group.thaw(FREEZE_S)
+        elif not self._freeze_again():  # The move was refused, or is not asked for any more.
             self._continue()
         else:
             self._set(RanksState.SUSPENDED)
+
+    def _freeze_again(self) -> bool:
+        """Freeze ranks whose memory has come back, and return whether they are frozen; else they go on."""
+        with suppress(OSError):
+            if self._group.freeze(FREEZE_S):
+                return True
+            self._group.thaw(FREEZE_S)
+        return False
 
     def _let_go(self) -> None:
         """Not hold ranks any more that are on their way there; until now they had no GPU."""
@@ -556,6 +565,11 @@ class Supervisor:
                 self.run = replace(self.run, died_stopping=True)
             if not self._running:
                 self._stopped()
+        elif rank.process.returncode == -signal.SIGSEGV and not self._moves.is_on_gpu:
+            # A program that stands still does not fail by itself.
+            note = f"rank {rank.number} was killed by SIGSEGV while its GPU memory was moved, or on the host"
+            self._kill()
+            self._end_run(RanksState.STOPPED, note=f"{note}: it continues from its last checkpoint")
         elif rank.process.returncode:
             self._kill()
             self._end_run(RanksState.FAILED, exit=rank.describe_exit())

@@ -1,16 +1,20 @@
 """Moves of GPU memory by a process that answers, refuses, hangs and dies."""
 
+import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
 from beamer.engines.local.states import MemoryPlace
+from beamer.engines.local.supervisor import memory
 from beamer.engines.local.supervisor.groups import Group
-from beamer.engines.local.supervisor.memory import MAX_ATTEMPTS, MemoryMoves, MoveEnd
+from beamer.engines.local.supervisor.memory import MAX_ATTEMPTS, MAX_ATTEMPTS_BACK, MemoryMoves, MoveEnd
 
 READY = "print('{\"ready\": true}', flush=True)"
 ANSWERS = f"""
@@ -118,6 +122,61 @@ def test_a_process_that_cannot_begin_has_moved_nothing(bench: Bench) -> None:
 def test_nobody_knows_where_memory_is_when_every_process_fails_in_a_move(bench: Bench) -> None:
     bench.moves.offload()
     assert bench.until_ended() is MoveEnd.LOST
+
+
+NOWHERE = ANSWERS.replace('["goal"]', '["goal"] and None').replace('"refusal": ""', '"refusal": "no"')
+
+
+@pytest.mark.parametrize("bench", [(NOWHERE, 60.0)], indirect=True)
+def test_what_is_neither_here_nor_there_is_asked_of_another_process_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[float] = []
+    start = bench.moves._start
+
+    def counts() -> "subprocess.Popen[bytes]":
+        starts.append(time.monotonic())
+        return start()
+
+    monkeypatch.setattr(bench.moves, "_start", counts)
+    monkeypatch.setattr(memory, "RETRY_S", 0.1)
+    bench.moves.offload()
+    assert bench.until_ended() is MoveEnd.LOST
+    assert len(starts) == MAX_ATTEMPTS + MAX_ATTEMPTS_BACK
+    assert min(later - sooner for sooner, later in pairwise(starts)) >= 0.1
+    assert bench.moves.status.refusal == "GPU memory was not moved: no"
+
+
+@pytest.mark.parametrize("bench", [(ANSWERS, 60.0)], indirect=True)
+def test_a_process_that_does_not_die_is_waited_for_a_while_and_stays_spared_until_it_does(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.moves.offload()
+    bench.until_ended()
+    (dying,) = bench.group.spared
+    monkeypatch.setattr(memory, "END_S", 0.05)
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: None)  # It waits in the driver.
+    monkeypatch.setattr(subprocess.Popen, "wait", waits := Waits())
+    bench.moves.close()
+    assert waits.timeouts == [0.05]
+    assert bench.group.spared == {dying}
+    monkeypatch.undo()
+    os.kill(dying, signal.SIGKILL)
+    bench.moves.offload()
+    bench.until_ended(2)
+    bench.moves.close()
+    assert not bench.group.spared
+
+
+class Waits:
+    """Waits in vain, as of a process that does not die."""
+
+    def __init__(self) -> None:
+        self.timeouts: list[float | None] = []
+
+    def __call__(self, timeout: float | None = None) -> int:
+        self.timeouts.append(timeout)
+        raise subprocess.TimeoutExpired("it", timeout or 0.0)
 
 
 OF_ANOTHER_VERSION = ANSWERS.replace('"place": place', '"where": place')
