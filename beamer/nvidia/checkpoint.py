@@ -156,8 +156,6 @@ class CudaCheckpoints:
         uuids = {_text(uuid): uuid for uuid in self._uuids}
         changed = changed_gpus(pid, onto, tuple(uuids))
         whole = whole_map(changed, tuple(uuids))
-        if self._room.lacks(pid, whole):
-            raise DriverError("restore", pid, "CUDA_ERROR_OUT_OF_MEMORY")
         if changed:
             if not hasattr(self._driver, "CUcheckpointGpuPair"):
                 raise DriverError("restore", pid, NO_PAIRS)
@@ -167,7 +165,10 @@ class CudaCheckpoints:
                 pair.oldUuid, pair.newUuid = uuids[old], uuids[new]
                 pairs.append(pair)
             args.gpuPairs, args.gpuPairsCount = pairs, len(pairs)
-        _check("restore", pid, *self._driver.cuCheckpointProcessRestore(pid, args))
+        with self._room.claimed(pid, whole) as fits:
+            if not fits:
+                raise DriverError("restore", pid, "CUDA_ERROR_OUT_OF_MEMORY")
+            _check("restore", pid, *self._driver.cuCheckpointProcessRestore(pid, args))
 
     def unlock(self, pid: int) -> None:
         """Unlock it."""

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -264,6 +264,26 @@ def test_what_stops_waits_for_the_room_that_nvml_says(tmp_path: Path, driver: St
         until(lambda: job.status.run.state is RanksState.STOPPED, "it to stop")
         assert job.status.run.note == ""
         assert restores(driver) == [0]
+
+
+def test_two_that_stop_do_not_come_back_into_the_room_of_one(tmp_path: Path, driver: Standin) -> None:
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    build(driver.root)
+    driver.say("wedges")
+    driver.device(0, 10 * GIB)
+    roots = [tmp_path / name for name in "ab"]
+    with ExitStack() as stack:
+        jobs = []
+        for root in roots:
+            root.mkdir()
+            jobs.append(stack.enter_context(launched(root, driver, ("0",))))
+            jobs[-1].suspend()
+        driver.say("seconds-restore", 1.0)
+        for job in jobs:
+            job.does(Stop(PATIENCE_S))
+        until(lambda: all(job.status.run.state is RanksState.STOPPED for job in jobs), "both to stop")
+        assert [job.status.run.note for job in jobs] == ["", ""]
+    assert restores(driver) == [0, 0]
 
 
 def test_a_run_that_the_driver_never_brings_back_continues_from_its_checkpoint(tmp_path: Path, driver: Standin) -> None:
