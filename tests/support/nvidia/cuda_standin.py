@@ -104,7 +104,9 @@ class Standin:
             total = int((self.root / "devices" / str(device)).read_text().split()[1])
             if self.held(device) + size > total:
                 return False
-            (self.root / "processes" / str(os.getpid())).write_text(f"running {device} {size}")
+            new = self.root / "processes" / f".{os.getpid()}"
+            new.write_text(f"running {device} {size}")
+            new.replace(self.root / "processes" / str(os.getpid()))  # Tests read it meanwhile.
             return True
 
     def state(self, pid: int) -> str:
