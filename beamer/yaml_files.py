@@ -41,8 +41,9 @@ _FORMS: dict[str, tuple[re.Pattern[str], str]] = {
 }
 """What a plain scalar of each type looks like, and the characters that it may begin with."""
 
+EVERY_KEY = "*"
 KeyPath = Sequence[str]
-"""Keys from a file's outermost mapping inwards."""
+"""Keys from a file's outermost mapping inwards; `EVERY_KEY` stands for each key of a mapping."""
 
 
 class _CoreLoader(Reader, Scanner, Parser, Composer, SafeConstructor, BaseResolver):
@@ -84,7 +85,7 @@ class _CoreLoader(Reader, Scanner, Parser, Composer, SafeConstructor, BaseResolv
             return
         self.flatten_mapping(node)
         for i, (key, value) in enumerate(node.value):
-            if key.tag == _STR and key.value == path[0]:
+            if path[0] == EVERY_KEY or (key.tag == _STR and key.value == path[0]):
                 if len(path) > 1:
                     self._keep_written(value, path[1:])
                     continue

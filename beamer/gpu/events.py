@@ -17,6 +17,21 @@ class NodesSeen(Event, wakes=Wakes.GPUS):
 
 
 @dataclass(frozen=True)
+class TrialSampled(Event, wakes=Wakes.NOTHING):
+    """A search's sampler has drawn the values of a trial, which is registered next.
+
+    number: of the trial among those that the search has drawn, from 0. values: by parameter, as its program is given them.
+    results_below: the draw knew the results of the trials with lower numbers than this one; None: all results until then.
+    """
+
+    study: str
+    trial: str
+    number: int
+    values: dict[str, str]
+    results_below: int | None = None
+
+
+@dataclass(frozen=True)
 class GpusRequested(Event, wakes=Wakes.GPUS):
     """A trial asks for GPUs, for as long as it has a target that its processes have not come to."""
 

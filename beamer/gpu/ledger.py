@@ -21,6 +21,7 @@ from beamer.gpu.events import (
     RunFailed,
     RunFinished,
     TrialReported,
+    TrialSampled,
 )
 from beamer.gpu.model import Cluster, Grant, Job, Report, RungWithoutBarrier, Speed, Stage, check_allocation, check_nodes
 from beamer.studies.events import (
@@ -196,8 +197,11 @@ class GpuLedger(Ledger):
         return tuple(job for job in self._jobs.values() if self._wants_gpus(job))
 
     def check(self, event: Event, tracker: Tracker) -> bool | None:
-        """Check nodes, requests, reports, ends of runs, and decisions."""
+        """Check nodes, requests, reports, ends of runs, and decisions. A draw is new until its trial is registered."""
         match event:
+            case TrialSampled(study=study, trial=trial, number=number):
+                check_step(number, "number")
+                return trial not in tracker.study(study).trials
             case NodesSeen(nodes=nodes):
                 check_nodes(nodes)
                 return nodes != self.cluster.nodes

@@ -21,7 +21,7 @@ from beamer.client.credentials import controller_access
 from beamer.client.transport import Transport, trust
 from beamer.errors import InputError, PlatformError
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import FREEING, Allocated, RanksSeen, ReportRefused, TrialReported
+from beamer.gpu.events import FREEING, Allocated, RanksSeen, ReportRefused, TrialReported, TrialSampled
 from beamer.gpu.model import Node
 from beamer.gpu.protocol import (
     MAX_EVENTS,
@@ -105,8 +105,8 @@ class EngineLink:
         self._thread.start()
 
     def offer(self, event: Event) -> None:
-        """Have an event reported; a decision is the controller's own."""
-        if isinstance(event, Allocated):
+        """Have an event reported; a decision is the controller's own, and a draw the search's."""
+        if isinstance(event, Allocated | TrialSampled):
             return
         with self._changed:
             self._events.append(encode(event))

@@ -149,6 +149,8 @@ class _Command:
         try:
             if not stop:
                 self._find_gpus()
+                if self.search.sampling is not None:
+                    self.search.sampling.open()  # What it lacks is said before anything is written.
             self.directory.start(self.search, next(iter(journal.replay()), None) is not None)
             run = run_of(journal.replay(), self.controller, str(self.directory.path))
             decider = by_policy(self.policy, self.seed)
@@ -204,7 +206,7 @@ class _Command:
 
     def _find_gpus(self) -> None:
         """Check the GPUs of nodes that are of this machine. Raises `InputError` for those that are not there."""
-        self.gpus = self.search.engine.find_gpus(max(job.request.most for job in self.search.jobs.values()))
+        self.gpus = self.search.engine.find_gpus(self.search.widest)
         self.memory = HeldMemory(self.gpus)
         if self.gpus.remark:
             self.errors.print(escape(self.gpus.remark), highlight=False, soft_wrap=True)
@@ -246,7 +248,7 @@ class _Command:
 
     def _launch(self, key: str, run: str) -> LaunchSpec:
         """Return what to run for a trial. Under a controller it is told which one, and which run of the study it is of."""
-        spec = self.search.launch(key, self.session.target(key), self.directory.path)
+        spec = self.session.search.launch(key, self.session.target(key), self.directory.path)
         if not self.controller:
             return spec
         return replace(spec, env=(("BEAMER_URL", self.controller), ("BEAMER_RUN", run), *spec.env))
@@ -325,7 +327,8 @@ class _Command:
     def _end(self, stop: bool, left: bool) -> None:
         """Print the table, write the figures, and set the exit code. left: whether something runs that should have ended."""
         tracker, statistics, now = self.session.tracker, self.session.statistics, self.clock()
-        found = rows(self.search, self.session.ledger, statistics, now, self.memory.most)
+        search = self.session.search
+        found = rows(search, self.session.ledger, statistics, now, self.memory.most)
         last = self.session.ledger.decision
         policy = last.policy if last else "a controller" if self.controller else self.policy.name
         self.console.print(table(f"{self.search.name} under {policy}", found, bool(self.search.rungs)))
@@ -336,7 +339,7 @@ class _Command:
             self.errors.print(f"no configuration {nothing}: none of them is the best", highlight=False, soft_wrap=True)
         if self.json_file is not None:
             started_s = tracker.studies[self.search.name].registered_s if self.session.started else now
-            figures = document(self.search, policy, found, statistics, started_s, now)
+            figures = document(search, policy, found, statistics, started_s, now)
             self.json_file.write_text(json.dumps(figures, indent=2))
         if self.link is not None and self.link.refusal:
             raise typer.Exit(REFUSED)

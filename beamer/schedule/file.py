@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
-from math import inf
+from itertools import product
+from math import inf, prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,19 +23,28 @@ from beamer.gpu.model import Cluster, Job, Node, Request, Stage, check_request
 from beamer.gpu.placement import can_ever_run
 from beamer.network.collectives import check_sizes
 from beamer.schedule.engine_settings import DEFAULT_ENGINE, ENGINES, EngineSettings
-from beamer.schedule.template import Trial, Value, filled, grid, trials
+from beamer.schedule.sampling import SamplerEntry, Sampling, trial_name
+from beamer.schedule.template import OWN, Trial, Value, check_placeholder, filled, grid, placeholders, trials
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import MAX_STEPS, Rung, check_identifier, split_key
 from beamer.validation import FileEntry, build, checked
-from beamer.yaml_files import parse_scalar, read_yaml
+from beamer.yaml_files import EVERY_KEY, parse_scalar, read_yaml
 
 RETRIES = 2
 """How often a configuration that failed is started again where the search says nothing: two accidents are no defect of it, and
 one that has a defect takes three starts. Where a share p of starts fails by accident, p^3 of the configurations are lost."""
+MAX_EXTREMES = 4096
+"""Configurations at the ends of ranges that are checked before a search begins: a check takes a millisecond."""
 MAY_CHANGE = ("retries", "timeout_s", "silent_s", "collective_timeout_s", "poll_s")
 """What may be another when a search is continued, beside what its engine says."""
 
-AS_WRITTEN = (("configurations",), ("grid",), ("job", "command"), ("job", "env"))
+AS_WRITTEN = (
+    ("configurations",),
+    ("grid",),
+    ("job", "command"),
+    ("job", "env"),
+    ("sampler", "parameters", EVERY_KEY, "categorical"),
+)
 """What programs are given: a learning rate of 1e-4 reaches them as "1e-4", and `true` as "true"."""
 
 
@@ -58,6 +68,11 @@ _Scalar = Annotated[str, BeforeValidator(_scalar)]
 class _Job(FileEntry):
     command: list[_Text] = Field(min_length=1)
     """The program and its arguments, the same for every rank; `{placeholders}` stand for a configuration's values."""
+    python: str = ""
+    """What `{python}` stands for: the program's interpreter, a path or a name that is found on PATH.
+
+    A path with a `/` is relative to the search file. By default it is the interpreter that runs `beamer schedule`.
+    """
     preload: list[str] = Field(default=[])
     """Names of modules that the program imports, such as `torch`: its processes start with them imported, once on each node.
 
@@ -112,9 +127,11 @@ class _File(FileEntry):
     job: _Job
     """What is run for each configuration."""
     configurations: list[dict[str, _Scalar]] | None = Field(default=None, min_length=1)
-    """The configurations: a list of mappings from names to values, each with an optional `name`. Either these or `grid`."""
+    """The configurations: a list of mappings from names to values, each with an optional `name`. These, `grid` or `sampler`."""
     grid: dict[str, Annotated[list[_Scalar], Field(min_length=1)]] | None = Field(default=None, min_length=1)
     """Lists of values by name, of which every combination is a configuration."""
+    sampler: SamplerEntry | None = None
+    """Who draws the configurations, and from what, in place of a list."""
     rungs: list[_Rung] = Field(default=[])
     """The rungs of successive halving, in order; by default every configuration runs to its last iteration."""
     target_loss: AnyAmount | None = None
@@ -153,7 +170,7 @@ class Search:
     engine: EngineSettings
     """Where it runs."""
     trials: tuple[Trial, ...]
-    """Its configurations."""
+    """Its configurations; where they are drawn, those that have been."""
     rungs: tuple[Rung, ...]
     """The rungs at which trials are judged; (): every trial runs to its end."""
     jobs: Mapping[str, TrialJob]
@@ -170,6 +187,12 @@ class Search:
     """The directory that the file's paths are relative to."""
     content: Mapping[str, Any] = field(repr=False)
     """The file's content, checked."""
+    make: Callable[[Trial], TrialJob] = field(repr=False, compare=False)
+    """Returns what is run for a configuration. Raises `InputError`."""
+    sampling: Sampling | None = None
+    """How its configurations are drawn; None: all are known."""
+    extremes: tuple[TrialJob, ...] = field(default=(), repr=False)
+    """What is run for configurations at the ends of the ranges that others are drawn from."""
 
     @property
     def fixed(self) -> list[str]:
@@ -182,9 +205,23 @@ class Search:
         return {rung.name: number for number, rung in enumerate(self.rungs)}
 
     @property
+    def trial_count(self) -> int:
+        """How many configurations it has, those included that are drawn later."""
+        return self.sampling.trials if self.sampling else len(self.trials)
+
+    def with_drawn(self, trial: Trial) -> "Search":
+        """Return the search with another configuration, which has been drawn. Raises `InputError`."""
+        return replace(self, trials=(*self.trials, trial), jobs={**self.jobs, trial.name: self.make(trial)})
+
+    @property
+    def widest(self) -> int:
+        """The most GPUs that a job may have."""
+        return max(job.request.most for job in (*self.jobs.values(), *self.extremes))
+
+    @property
     def grace_s(self) -> float:
         """The longest time that a job is given to stop with a checkpoint."""
-        return max(launch.grace_s for job in self.jobs.values() for launch in job.launches.values())
+        return max(launch.grace_s for job in (*self.jobs.values(), *self.extremes) for launch in job.launches.values())
 
     def launch(self, key: str, step: int, directory: Path) -> LaunchSpec:
         """Return what to run for a trial until a step, which is one of its targets.
@@ -233,26 +270,76 @@ def parse(data: Any, base: Path, names: Callable[[Sequence[Mapping[str, Value]]]
     check_identifier(file.name, "name")
     if file.stop_at_target and file.target_loss is None:
         raise InputError("stop_at_target", True, "false where there is no target_loss")
-    if (file.configurations is None) == (file.grid is None):
-        raise InputError("configurations", file.configurations, "a list, or a grid in its place")
+    if sum(one is not None for one in (file.configurations, file.grid, file.sampler)) != 1:
+        raise InputError("configurations", file.configurations, "a list, or a grid or a sampler in its place, one of them")
+    if file.sampler is not None:
+        return _of_sampler(file, file.sampler, engine, base)
     named = "grid" if file.configurations is None else "configurations"
     configurations = file.configurations or grid(file.grid or {})
     chosen = trials(configurations, named, None if names is None else names(configurations))
-    rungs = declared_rungs([(rung.iterations, rung.keep) for rung in file.rungs], len(chosen), "rungs")
+    rungs = _rungs(file, len(chosen))
     jobs = {trial.name: _trial_job(file, trial, rungs, base) for trial in chosen}
     _check_checkpoints(file.job.checkpoint, jobs)
     for name, job in jobs.items():
         _check_fits(engine.declared, name, job.request)
+    return _search(file, engine, base, rungs, chosen, jobs)
+
+
+def _rungs(file: _File, count: int) -> tuple[Rung, ...]:
+    return declared_rungs([(rung.iterations, rung.keep) for rung in file.rungs], count, "rungs")
+
+
+def _of_sampler(file: _File, entry: SamplerEntry, engine: EngineSettings, base: Path) -> Search:
+    """Return a search whose configurations are drawn, after a check of those at the ends of their ranges."""
+    job = file.job
+    for name in entry.parameters:
+        check_placeholder(name, "sampler.parameters", (*OWN, "name"))
+    parts = {key: getattr(job, key) for key in ("command", "cwd", "env", "checkpoint", "request")}
+    used = {key: placeholders(part, f"job.{key}") for key, part in parts.items()}
+    for name in entry.parameters:
+        if not any(name in names for names in used.values()):
+            expected = f"a parameter that the program is given: {{{name}}} in job.command or job.env"
+            raise InputError(f"sampler.parameters.{name}", name, expected)
+    if job.checkpoint and "name" not in used["checkpoint"]:
+        raise InputError("job.checkpoint", job.checkpoint, "a path that differs between configurations: one with {name}")
+    rungs = _rungs(file, entry.trials)
+    parameters = entry.made(1).parameters
+    asked = [name for name in parameters if name in used["request"]]
+    count = prod(len(parameters[name].ends) for name in asked)
+    if count > MAX_EXTREMES:
+        raise InputError("job.request", count, f"at most {MAX_EXTREMES} combinations of the ends of ranges that it has")
+    lowest = {name: parameter.ends[0] for name, parameter in parameters.items()}
+    extremes = [
+        _trial_job(file, Trial(trial_name(0), {**lowest, **dict(zip(asked, ends, strict=True))}), rungs, base)
+        for ends in product(*(parameters[name].ends for name in asked))
+    ]
+    for one in extremes:
+        _check_fits(engine.declared, trial_name(0), one.request)
+    slots = max(sum(node.gpus for node in engine.declared) // min(one.request.least for one in extremes), 1)
+    return _search(file, engine, base, rungs, (), {}, entry.made(slots), tuple(extremes))
+
+
+def _search(
+    file: _File,
+    engine: EngineSettings,
+    base: Path,
+    rungs: tuple[Rung, ...],
+    chosen: tuple[Trial, ...],
+    jobs: Mapping[str, TrialJob],
+    sampling: Sampling | None = None,
+    extremes: tuple[TrialJob, ...] = (),
+) -> Search:
     return Search(
         file.name, engine, chosen, rungs, jobs, file.target_loss, file.stop_at_target,
         RunLimits(file.retries, file.timeout_s or inf, file.silent_s or inf), file.poll_s, base,
         file.model_dump(mode="json") | engine.model_dump(mode="json"),
+        lambda trial: _trial_job(file, trial, rungs, base), sampling, extremes,
     )  # fmt: skip
 
 
 def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> TrialJob:
     job = file.job
-    own = {"python": sys.executable, "name": trial.name}
+    own = {"python": _interpreter(job.python, base), "name": trial.name}
     # Beamer reads the request, and takes these values as numbers.
     values = {key: parse_scalar(str(value)) for key, value in trial.values.items()}
     asked = filled(job.request, {**values, **own}, "job.request")
@@ -275,6 +362,13 @@ def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> 
             for step, identity in identities.items()
         },
     )
+
+
+def _interpreter(given: str, base: Path) -> str:
+    """Return what `{python}` stands for. Links of a path are kept, as a virtual environment is found by them."""
+    if not given:
+        return sys.executable
+    return os.path.normpath(base / Path(given).expanduser()) if "/" in given else given
 
 
 def _launch(

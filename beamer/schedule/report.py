@@ -12,7 +12,7 @@ from rich.table import Table
 
 from beamer.errors import shortened
 from beamer.gpu.devices import Devices
-from beamer.gpu.events import Allocated, NodesSeen, ReportRefused, RunFailed, RunFinished, TrialReported
+from beamer.gpu.events import Allocated, NodesSeen, ReportRefused, RunFailed, RunFinished, TrialReported, TrialSampled
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.model import Job
 from beamer.schedule.file import Search
@@ -24,6 +24,7 @@ from beamer.yaml_files import parse_scalar
 REACHED = "reached"
 NOTHING: Mapping[str, int] = MappingProxyType({})
 GIB = 2**30
+MAX_NUMBER_CHARACTERS = 6
 MAX_SHOWN = 400  # A line has at most so many characters of a reason; `--json` has all of it.
 
 
@@ -214,6 +215,8 @@ def _in_a_line(text: str) -> str:
 def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatistics, ledger: GpuLedger) -> list[str]:
     """Return the lines to print about an event that has been counted. before: the GPUs that trials had."""
     match event:
+        case TrialSampled(trial=trial, values=values):
+            return [f"{trial} is drawn: {values_line(values)}"]
         case NodesSeen(nodes=nodes):
             return ["nodes: " + (", ".join(f"{node.name} ({node.gpus} GPUs)" for node in nodes) or "none is up")]
         case Allocated(generation=generation, policy=policy):
@@ -237,6 +240,16 @@ def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatist
             return [f"{_short(key)} has reached the target: loss {report.loss:.4g} after {report.iteration:g} iterations"]
         case _:
             return []
+
+
+def values_line(values: Mapping[str, Any]) -> str:
+    """Return a configuration's values for people: of numbers with more digits, four."""
+    return ", ".join(f"{name} {_shown(str(value))}" for name, value in values.items())
+
+
+def _shown(text: str) -> str:
+    read = parse_scalar(text)
+    return f"{read:.4g}" if isinstance(read, float) and len(text) > MAX_NUMBER_CHARACTERS else text
 
 
 def _short(key: str) -> str:

@@ -10,13 +10,16 @@ from beamer.gpu.decider import Decider
 from beamer.gpu.devices import Devices
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.engine import Engine, Observed
+from beamer.gpu.events import TrialSampled
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.remote import OWN_RUN
 from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner
 from beamer.schedule.file import Search
+from beamer.schedule.sampling import Draws
 from beamer.schedule.statistics import SearchStatistics
+from beamer.schedule.template import Trial
 from beamer.studies.events import Event, StudyEnded, StudyRegistered, TrialEnded
-from beamer.studies.model import TrialStatus
+from beamer.studies.model import StudyStatus, TrialStatus
 from beamer.studies.tracker import Tracker
 
 ENOUGH_UNREAD = 2
@@ -51,7 +54,8 @@ class SearchSession:
         clock: Callable[[], float] = time.time,
         run: str = OWN_RUN,
     ) -> None:
-        self.search = search
+        self.search = search  # with all configurations that have been drawn
+        self.draws = Draws(search.name, search.sampling) if search.sampling else None
         self.engine = engine
         self.statistics = SearchStatistics(search.target_loss)
         self._listener = on_event
@@ -78,8 +82,13 @@ class SearchSession:
     @property
     def done(self) -> bool:
         """Whether all trials have ended."""
-        trials = self.tracker.studies[self.search.name].trials if self.started else {}
-        return len(trials) == len(self.search.trials) and all(trial.status.is_finished for trial in trials.values())
+        if not self.started:
+            return False
+        study = self.tracker.studies[self.search.name]
+        is_complete = len(study.trials) == self.search.trial_count
+        if self.draws is not None:  # A search that is over draws no more.
+            is_complete = is_complete or study.status is StudyStatus.ENDED or (self._reached and bool(study.trials))
+        return is_complete and all(trial.status.is_finished for trial in study.trials.values())
 
     def target(self, key: str) -> int:
         """Return the step that a trial is to run to. Raises `LookupError` for one that does not want GPUs."""
@@ -115,6 +124,10 @@ class SearchSession:
         return self._reached or self.judges_nothing
 
     @property
+    def _ended(self) -> bool:
+        return self.tracker.studies[self.search.name].status is StudyStatus.ENDED
+
+    @property
     def _reached(self) -> bool:
         return self.search.stop_at_target and bool(self.statistics.reached)
 
@@ -124,13 +137,26 @@ class SearchSession:
             self.driver.take(StudyRegistered(now, self.search.name, self._run, rungs=self.search.rungs))
         for name, job in self.search.jobs.items():
             self.driver.submit(self.search.name, name, job.request, now)
+        self._draw(now)
         self._end_study(now)
+
+    def _draw(self, now: float) -> bool:
+        """Draw the trials that are due and have them ask for GPUs; return whether there were any."""
+        drew = False
+        while self.draws is not None and self.draws.is_due and not self._is_over() and not self._ended:
+            drawn = self.draws.draw(now)
+            self.driver.take(drawn)
+            self.driver.submit(self.search.name, drawn.trial, self.search.jobs[drawn.trial].request, now)
+            drew = True
+        return drew
 
     def step(self, now: float) -> float | None:
         """Let scheduler and tuner act, and return when to step again at the latest; None: when something happens."""
         wake_s = None if self._ending else self.driver.step(now)
         if self._ending:
             wake_s = self._end()
+        elif self._draw(now):
+            wake_s = now
         self._end_study(now)
         return wake_s
 
@@ -144,6 +170,8 @@ class SearchSession:
         """End a search that somebody else has ended: its trials are killed."""
         self._finish(list(self.ledger.live_jobs), TrialStatus.KILLED)
         self.driver.react()
+        if self.draws is not None:  # No further one is drawn.
+            self.driver.take(StudyEnded(now, self.search.name))
         self._end_study(now)
 
     def park(self, interrupted: Callable[[], bool] = lambda: False) -> bool:
@@ -227,10 +255,17 @@ class SearchSession:
 
     def _counted(self, past: Iterable[Event]) -> Iterator[Event]:
         for event in past:
-            self.statistics.apply(event)
+            self._count(event)
             yield event
+
+    def _count(self, event: Event) -> None:
+        self.statistics.apply(event)
+        if self.draws is not None:
+            if isinstance(event, TrialSampled):
+                self.search = self.search.with_drawn(Trial(event.trial, event.values))
+            self.draws.apply(event)
 
     def _on_event(self, event: Event) -> None:
         before = self.statistics.devices
-        self.statistics.apply(event)
+        self._count(event)
         self._listener(event, before)

@@ -42,8 +42,7 @@ def trials(configurations: Sequence[Mapping[str, Value]], field: str, names: Seq
     for i, configuration in enumerate(configurations):
         values = {key: value for key, value in configuration.items() if key != "name"}
         for key in values:
-            if not key.isidentifier() or key in OWN:
-                raise InputError(f"{field}[{i}]", key, f"keys made of letters, digits and '_', and none of {', '.join(OWN)}")
+            check_placeholder(key, f"{field}[{i}]")
         given = configuration.get("name")
         if given is not None:
             name = check_identifier(str(given), f"{field}[{i}].name")
@@ -55,6 +54,13 @@ def trials(configurations: Sequence[Mapping[str, Value]], field: str, names: Seq
         found[name] = i
         made.append(Trial(name, values))
     return tuple(made)
+
+
+def check_placeholder(name: str, field: str, own: Sequence[str] | None = None) -> None:
+    """Check that a value may have a name. own: names that it may not have, None: `OWN`. Raises `InputError` about `field`."""
+    own = OWN if own is None else own
+    if not name.isidentifier() or name in own:
+        raise InputError(field, name, f"keys made of letters, digits and '_', and none of {', '.join(own)}")
 
 
 def grid(axes: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
@@ -109,7 +115,7 @@ def _read_back(text: str, keys: Collection[str]) -> list[tuple[str, str]]:
 
 
 OWN = ("iterations", "python")
-"""Placeholders that are no configuration's: a rung's iterations, the interpreter that runs Beamer. `name` is the trial's."""
+"""Placeholders that are no configuration's: a rung's iterations, the program's interpreter. `name` is the trial's."""
 
 
 def filled(template: Any, values: Mapping[str, Value], field: str) -> Any:
@@ -127,6 +133,17 @@ def filled(template: Any, values: Mapping[str, Value], field: str) -> Any:
     if isinstance(template, Sequence):
         return [filled(value, values, f"{field}[{i}]") for i, value in enumerate(template)]
     return template
+
+
+def placeholders(template: Any, field: str) -> set[str]:
+    """Return the names of the placeholders of a template, as of `filled`. Raises `InputError` where it is none."""
+    if isinstance(template, str):
+        return {*_placeholders(template, field)}
+    if isinstance(template, Mapping):
+        return {name for key, value in template.items() for name in placeholders(value, f"{field}.{key}")}
+    if isinstance(template, Sequence):
+        return {name for i, value in enumerate(template) for name in placeholders(value, f"{field}[{i}]")}
+    return set()
 
 
 def _placeholders(text: str, field: str) -> Iterator[str]:
