@@ -53,7 +53,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt | interpreter
 # What some tests need and Beamer does not: tests of what cannot be installed, or only by a large download, are skipped.
 $(VENV)/.extras: $(VENV)/.ready
 	@echo "setting up Ray and Optuna ..."
-	@$(INDEX); $(UV) -e '.[ray]' optuna 2>/dev/null || for one in '-e .[ray]' optuna; do \
+	@$(INDEX); $(UV) -e '.[ray,optuna]' 2>/dev/null || for one in '-e .[ray]' '-e .[optuna]'; do \
 	  $(PIP) $$one || echo "$${one#-e .} cannot be installed: its tests will be skipped"; done
 	@if $(BIN)/python -m pip show --quiet torch 2>/dev/null; then \
 	  $(PIP) scikit-learn || echo "scikit-learn cannot be installed"; \

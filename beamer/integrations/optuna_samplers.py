@@ -20,7 +20,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState, create_trial
 
 from beamer.errors import InputError
-from beamer.studies.parameters import Choice, FloatRange, IntegerRange, Parameter, Sampler, TrialResult
+from beamer.studies.parameters import Choice, ConfigurationSampler, FloatRange, IntegerRange, Parameter, TrialResult
 
 _SEEDS = 2**32  # NumPy's generators take as many.
 
@@ -41,8 +41,13 @@ def distribution(parameter: Parameter) -> Any:
             return CategoricalDistribution(choices)
 
 
+def loss_told(result: TrialResult) -> float | None:
+    """Return the loss that Optuna is told: infinity, the worst, in place of one that is not finite; None for a failure."""
+    return result.loss if result.loss is None or isfinite(result.loss) else inf
+
+
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Have Optuna say nothing in a block: that arguments are experimental, and each trial that it is told of."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -54,7 +59,7 @@ def _quiet() -> Iterator[None]:
         optuna.logging.set_verbosity(verbosity)
 
 
-class _Drawing(Sampler):
+class _Drawing(ConfigurationSampler):
     """What the samplers have in common. study: in memory, of all trials that were drawn."""
 
     def __init__(self, parameters: Mapping[str, Parameter], seed: int) -> None:
@@ -62,20 +67,20 @@ class _Drawing(Sampler):
         self.seed = seed
         self.count = 0
         self._distributions = {name: distribution(parameter) for name, parameter in parameters.items()}
-        with _quiet():
+        with quietly():
             self.study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
 
     def draw(self) -> dict[str, str]:
         """Ask Optuna for a trial."""
-        with _quiet():
+        with quietly():
             drawn = self._ask()
         self.count += 1
         return {name: parameter.text(drawn[name]) for name, parameter in self.parameters.items()}
 
     def tell(self, number: int, result: TrialResult) -> None:
-        """Tell Optuna of a result, infinity in place of a loss that is not finite."""
-        loss = None if result.loss is None else result.loss if isfinite(result.loss) else inf
-        with _quiet():
+        """Tell Optuna of a result."""
+        loss = loss_told(result)
+        with quietly():
             self.study.tell(number, loss, state=TrialState.FAIL if loss is None else TrialState.COMPLETE)
 
     def _ask(self) -> dict[str, Any]:
@@ -97,7 +102,7 @@ class TpeSampler(_Drawing):
     def take(self, values: Mapping[str, str]) -> None:
         """Add a trial without a result to the study."""
         read = {name: parameter.value(values[name]) for name, parameter in self.parameters.items()}
-        with _quiet():
+        with quietly():
             self.study.add_trial(create_trial(state=TrialState.RUNNING, params=read, distributions=self._distributions))
         self.count += 1
 
@@ -168,15 +173,15 @@ class QuasiRandomSampler(_Unlearning):
         return self._sequence
 
 
-SAMPLERS: Mapping[str, Callable[[Mapping[str, Parameter], int], Sampler]] = MappingProxyType(
+SAMPLERS: Mapping[str, Callable[[Mapping[str, Parameter], int], ConfigurationSampler]] = MappingProxyType(
     {"tpe": TpeSampler, "cma-es": CmaEsSampler, "random": RandomSampler, "quasi-random": QuasiRandomSampler}
 )
 """The samplers by name."""
 
 
-def open_sampler(kind: str, parameters: Mapping[str, Parameter], seed: int) -> Sampler:
+def open_sampler(kind: str, parameters: Mapping[str, Parameter], seed: int) -> ConfigurationSampler:
     """Return a sampler that has drawn nothing yet. Raises `ModuleNotFoundError` for a package that it lacks."""
     if kind == "cma-es" and importlib.util.find_spec("cmaes") is None:
         raise ModuleNotFoundError("No module named 'cmaes'", name="cmaes")
-    with _quiet():
+    with quietly():
         return SAMPLERS[kind](parameters, seed)

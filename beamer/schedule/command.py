@@ -4,16 +4,16 @@ import json
 import logging
 import os
 import shlex
-import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import RenderableType
 from rich.markup import escape
 
 from beamer.clock import SteadyClock
@@ -31,8 +31,12 @@ from beamer.gpu.remote import begin, by_controller, leave, run_of
 from beamer.output_files import check_outputs
 from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
+from beamer.schedule.live import frame, nothing_shown, shown
 from beamer.schedule.machine_gpus import HeldMemory, MachineGpus
+from beamer.schedule.output import Output, PrintOnce
+from beamer.schedule.programs import check_programs
 from beamer.schedule.report import best_of, document, lines, memory_line, remarks, rows, stopped_on_nothing, table
+from beamer.schedule.sampling import DrawsCopy
 from beamer.schedule.session import SearchSession
 from beamer.schedule.stop_signals import StopSignals
 from beamer.studies.events import Event
@@ -44,6 +48,8 @@ MEMORY_STEP = 1 << 26  # Bytes: a controller is told of what trials hold when it
 MIN_WAIT_S = 0.005  # the least time between two steps
 POLICY = "convergence"
 PARK_TIMEOUT_S = 30.0  # The time is in addition to what a job may take to write its checkpoint.
+
+log = logging.getLogger("beamer.schedule")
 
 
 def schedule(
@@ -130,12 +136,14 @@ class _Command:
         self.stops = StopSignals(self._last_words)
         self.signals = self.stops.numbers
         self.clock = SteadyClock()
-        self.console = _Output(self.signals)
-        self.errors = _Output(self.signals, stderr=True)
+        self.console = Output(self.signals)
+        self.errors = Output(self.signals, stderr=True)
         self.session: SearchSession
         self.gpus = MachineGpus()
         self.memory = HeldMemory(self.gpus)
         self._memory_line = ""
+        self._copy: DrawsCopy | None = None
+        self._copied = (-1, -1)  # how many draws and results were copied, or tried to
         # True: the search stopped before a rung is judged on nothing; something may have been read since.
         self.judges_nothing = False
 
@@ -144,13 +152,12 @@ class _Command:
 
         stop: whether to save and end what runs at once. kill: whether to kill what does not end in time.
         """
-        logging.getLogger("beamer").addHandler(_PrintOnce(self.errors))
+        logging.getLogger("beamer").addHandler(PrintOnce(self.errors))
         journal = Journal(self.directory.journal)
         try:
             if not stop:
                 self._find_gpus()
-                if self.search.sampling is not None:
-                    self.search.sampling.open()  # What it lacks is said before anything is written.
+                self._check_parts()
             self.directory.start(self.search, next(iter(journal.replay()), None) is not None)
             run = run_of(journal.replay(), self.controller, str(self.directory.path))
             decider = by_policy(self.policy, self.seed)
@@ -176,6 +183,7 @@ class _Command:
                 if stop:
                     self.signals.append(0)
                 else:
+                    self._copy_draws()
                     self._run_jobs()
                 all_saved = self._wait_until_ended()
                 if kill and not all_saved:
@@ -211,6 +219,18 @@ class _Command:
         if self.gpus.remark:
             self.errors.print(escape(self.gpus.remark), highlight=False, soft_wrap=True)
 
+    def _check_parts(self) -> None:
+        """Check what a search needs beside its nodes, before anything is written.
+
+        Raises `InputError` for a program or a storage that is not there, `PlatformError` for a package that its sampler needs.
+        """
+        if self.search.engine.programs_here:
+            check_programs(self.search, os.environ)
+        if self.search.sampling is not None:
+            self.search.sampling.open()
+            if self.search.sampling.storage:
+                self._copy = self.search.sampling.open_copy(self.search.name)
+
     def _print_memory(self, at_s: float) -> None:
         """Print what trials hold on GPUs as it was seen last, where it is known and another than was printed last."""
         seen = self.session.scheduler.seen
@@ -225,15 +245,42 @@ class _Command:
         poll_s = self.search.poll_s or self.search.engine.poll_interval_s
         self.session.start(self.clock())
         wait = time.sleep if self.link is None else self.link.wait
-        while not self.session.done and not self.session.judges_nothing and not self.signals:
-            wake_s = self.session.step(self.clock())
-            self.memory.look(self.session.scheduler.seen, self.clock)
-            if self.link is not None:
-                self._follow(self.link)
-            wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), MIN_WAIT_S), poll_s)
-            if not self.signals and not self.session.done:
-                wait(wait_s)
+        with self._shown() as show:
+            while not (self.session.done or self.session.judges_nothing or self.session.missing_program or self.signals):
+                wake_s = self.session.step(self.clock())
+                self.memory.look(self.session.scheduler.seen, self.clock)
+                self._copy_draws()
+                show()
+                if self.link is not None:
+                    self._follow(self.link)
+                wait_s = poll_s if wake_s is None else min(max(wake_s - self.clock(), MIN_WAIT_S), poll_s)
+                if not self.signals and not self.session.done:
+                    wait(wait_s)
         self.judges_nothing = not self.signals and self.session.judges_nothing
+
+    def _shown(self) -> AbstractContextManager[Callable[[], None]]:
+        """Show the search in a terminal while it runs; returns what brings the table up to date, where that is due."""
+        return nothing_shown() if self.quiet or not self.console.is_terminal else shown(self.console, self.errors, self._frame)
+
+    def _frame(self) -> RenderableType:
+        session = self.session
+        found = rows(session.search, session.ledger, session.statistics, self.clock())
+        return frame(
+            found, session.statistics.devices, session.search.trial_count, bool(session.search.rungs), self.console.height
+        )
+
+    def _copy_draws(self) -> None:
+        """Copy draws and results to the storage that the search names; one that fails is tried again when there are others."""
+        draws = self.session.draws
+        if draws is None or self._copy is None or self._copied == (state := (len(draws.drawn), len(draws.results))):
+            return
+        self._copied = state
+        try:
+            self._copy.update([event.values for event in draws.drawn], draws.results)
+        except InputError:
+            raise  # It is of another search, which is seen before anything is started.
+        except Exception as error:  # noqa: BLE001  The search goes on without the copy, whatever its database raises.
+            log.warning("the draws are not copied to %s: %s", draws.sampling.storage, str(error).partition("\n")[0])
 
     def _linked(self, journal: Journal, run: str) -> EngineLink:
         """Return the link to the controller, which hears of all that has happened. Raises `InputError`."""
@@ -343,6 +390,10 @@ class _Command:
             self.json_file.write_text(json.dumps(figures, indent=2))
         if self.link is not None and self.link.refusal:
             raise typer.Exit(REFUSED)
+        if self.session.missing_program:
+            why = f"{self.session.missing_program.splitlines()[0]}: correct job.command or job.python, or install it there"
+            self.errors.print(escape(why), highlight=False, soft_wrap=True)
+            raise typer.Exit(REFUSED)
         if self.judges_nothing:
             for line in stopped_on_nothing(self.search, self.session.ledger, statistics, self.session.rung_without_loss):
                 self.errors.print(escape(line), highlight=False, soft_wrap=True)
@@ -361,35 +412,3 @@ class _Command:
     def _print(self, line: str, at_s: float) -> None:
         started_s = self.session.tracker.studies[self.search.name].registered_s if self.session.started else at_s
         self.console.print(f"{max(at_s - started_s, 0.0):8.1f} s  {escape(line)}", highlight=False, soft_wrap=True)
-
-
-class _Output(Console):
-    """A console on which a closed pipe (`| head`) counts as a signal to stop. signals: of the command."""
-
-    def __init__(self, signals: list[int], stderr: bool = False) -> None:
-        super().__init__(stderr=stderr)
-        self._signals = signals
-
-    def on_broken_pipe(self) -> None:
-        """Be silent from now on, also when the interpreter ends."""
-        self.quiet = True
-        with open(os.devnull, "w") as nothing:
-            os.dup2(nothing.fileno(), self.file.fileno())
-        if not self._signals:  # The reader may have been ended by the same Ctrl-C, which is not to count twice.
-            self._signals.append(signal.SIGPIPE)
-
-
-class _PrintOnce(logging.Handler):
-    """Prints every message once, with a policy's traceback: what cannot be done is tried again and again."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(logging.WARNING)
-        self._console = console
-        self._printed: set[str] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print a message."""
-        text = record.getMessage()
-        if text not in self._printed:
-            self._printed.add(text)
-            self._console.print(escape(self.format(record)), highlight=False, soft_wrap=True)

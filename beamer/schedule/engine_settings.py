@@ -61,6 +61,11 @@ class EngineSettings(FileEntry, ABC):
         """The time between two observations of jobs where the search file says nothing."""
         return POLL_INTERVAL_S
 
+    @property
+    def programs_here(self) -> bool:
+        """Whether all jobs run on this machine's file system, so that their programs can be looked for here."""
+        return False
+
     def find_gpus(self, widest: int) -> MachineGpus:
         """Return the GPUs of this machine, against which the declared ones have been checked. Raises `InputError`.
 

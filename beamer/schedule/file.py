@@ -25,6 +25,7 @@ from beamer.network.collectives import check_sizes
 from beamer.schedule.engine_settings import DEFAULT_ENGINE, ENGINES, EngineSettings
 from beamer.schedule.sampling import SamplerEntry, Sampling, trial_name
 from beamer.schedule.template import OWN, Trial, Value, check_placeholder, filled, grid, placeholders, trials
+from beamer.studies.asynchronous_halving import AsynchronousHalving
 from beamer.studies.halving import declared_rungs
 from beamer.studies.model import MAX_STEPS, Rung, check_identifier, split_key
 from beamer.validation import FileEntry, build, checked
@@ -119,6 +120,15 @@ class _Rung(FileEntry):
     """How many configurations go on to the next rung; the last rung has no such key."""
 
 
+class _AsynchronousHalving(FileEntry):
+    iterations: Iterations
+    """The iteration at which a configuration ends that is never ended before."""
+    reduction_factor: int = Field(default=4, ge=2, le=MAX_STEPS)
+    """One in so many goes on at a rung, and each rung lies so many times as far as the one before."""
+    first: Iterations = 1
+    """The iteration of the first rung."""
+
+
 class _File(FileEntry):
     name: str
     """The search's name."""
@@ -134,6 +144,11 @@ class _File(FileEntry):
     """Who draws the configurations, and from what, in place of a list."""
     rungs: list[_Rung] = Field(default=[])
     """The rungs of successive halving, in order; by default every configuration runs to its last iteration."""
+    asynchronous_halving: _AsynchronousHalving | None = None
+    """Asynchronous successive halving in place of `rungs`: at a rung a configuration goes on or ends at once.
+
+    It is compared with those that came there before, so that who goes on depends on who comes first.
+    """
     target_loss: AnyAmount | None = None
     """The loss that the search is to reach, which policies know; by default none."""
     stop_at_target: bool = False
@@ -193,6 +208,8 @@ class Search:
     """How its configurations are drawn; None: all are known."""
     extremes: tuple[TrialJob, ...] = field(default=(), repr=False)
     """What is run for configurations at the ends of the ranges that others are drawn from."""
+    asynchronous: AsynchronousHalving | None = None
+    """Who goes on at the rungs; None: those of the least losses, when all have come there."""
 
     @property
     def fixed(self) -> list[str]:
@@ -203,6 +220,12 @@ class Search:
     def rung(self) -> dict[str, int]:
         """Rungs' numbers by the name of their stage."""
         return {rung.name: number for number, rung in enumerate(self.rungs)}
+
+    @property
+    def python(self) -> str:
+        """What `{python}` stands for, "" where the file does not name it."""
+        given = str(self.content["job"]["python"])
+        return _interpreter(given, self.base) if given else ""
 
     @property
     def trial_count(self) -> int:
@@ -286,7 +309,22 @@ def parse(data: Any, base: Path, names: Callable[[Sequence[Mapping[str, Value]]]
 
 
 def _rungs(file: _File, count: int) -> tuple[Rung, ...]:
+    """Return the rungs of a search of so many configurations. Raises `InputError`."""
+    if (halving := _asynchronous(file)) is not None:
+        if file.rungs:
+            raise InputError("asynchronous_halving", halving.iterations, "no such key beside rungs")
+        return halving.rungs
     return declared_rungs([(rung.iterations, rung.keep) for rung in file.rungs], count, "rungs")
+
+
+def _asynchronous(file: _File) -> AsynchronousHalving | None:
+    given = file.asynchronous_halving
+    if given is None:
+        return None
+    try:
+        return AsynchronousHalving(given.iterations, given.reduction_factor, given.first)
+    except InputError as error:
+        raise InputError(f"asynchronous_halving.{error.field}", error.value, error.expected) from error
 
 
 def _of_sampler(file: _File, entry: SamplerEntry, engine: EngineSettings, base: Path) -> Search:
@@ -333,7 +371,7 @@ def _search(
         file.name, engine, chosen, rungs, jobs, file.target_loss, file.stop_at_target,
         RunLimits(file.retries, file.timeout_s or inf, file.silent_s or inf), file.poll_s, base,
         file.model_dump(mode="json") | engine.model_dump(mode="json"),
-        lambda trial: _trial_job(file, trial, rungs, base), sampling, extremes,
+        lambda trial: _trial_job(file, trial, rungs, base), sampling, extremes, _asynchronous(file),
     )  # fmt: skip
 
 

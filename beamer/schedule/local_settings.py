@@ -118,6 +118,11 @@ class LocalSettings(EngineSettings):
         """Longer where a node is another machine."""
         return POLL_INTERVAL_S if all(node.launcher.direct for node in self.cluster.nodes) else REMOTE_POLL_INTERVAL_S
 
+    @property
+    def programs_here(self) -> bool:
+        """Whether no node is reached by ssh."""
+        return all(node.launcher.direct for node in self.cluster.nodes)
+
     def find_gpus(self, widest: int) -> MachineGpus:
         """Check the nodes that are of this machine."""
         self._gpus = find_gpus(self.cluster.nodes, widest)

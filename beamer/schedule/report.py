@@ -194,7 +194,7 @@ def stopped_on_nothing(search: Search, ledger: GpuLedger, statistics: SearchStat
     if not statistics.reports:
         said = [f"{stopped}: no line of any configuration was read as progress"]
         for key in sorted(statistics.unread)[:1]:
-            said += f"{_short(key)} has come to its end: {ledger.refused(key)}".splitlines()
+            said += f"{short_name(key)} has come to its end: {ledger.refused(key)}".splitlines()
         return [*said, f"correct job.progress or what the program prints, {again}"]
     return [
         f"{stopped}: no configuration came to the end of {rung} with a finite loss",
@@ -220,24 +220,26 @@ def lines(event: Event, before: Mapping[str, Devices], statistics: SearchStatist
         case NodesSeen(nodes=nodes):
             return ["nodes: " + (", ".join(f"{node.name} ({node.gpus} GPUs)" for node in nodes) or "none is up")]
         case Allocated(generation=generation, policy=policy):
-            started = [f"{_short(key)} on {_where(now)}" for key, now in statistics.devices.items() if before.get(key) != now]
-            gone = [_short(key) for key in before if key not in statistics.devices]
+            started = [
+                f"{short_name(key)} on {where(now)}" for key, now in statistics.devices.items() if before.get(key) != now
+            ]
+            gone = [short_name(key) for key in before if key not in statistics.devices]
             parts = [*started, *(["waiting again: " + ", ".join(gone)] if gone else [])]
             return [f"{policy} #{generation}: " + "; ".join(parts)] if parts else []
         case RunFailed(trial=key, reason=reason):
-            return [f"{_short(key)} has failed {_times(statistics.counts[key].failures)}: {_in_a_line(reason)}"]
+            return [f"{short_name(key)} has failed {_times(statistics.counts[key].failures)}: {_in_a_line(reason)}"]
         case ReportRefused(trial=key, reason=reason):
-            return [f"{_short(key)}: {_in_a_line(reason)}"]
+            return [f"{short_name(key)}: {_in_a_line(reason)}"]
         case RunFinished(trial=key) if (job := ledger.job(key)) and job.stage.name and not ledger.is_complete(key):
             loss = f", loss {job.reports[-1].loss:.4g}" if job.reports else ""
-            return [f"{_short(key)} has come to the end of {job.stage.name}{loss}"]
+            return [f"{short_name(key)} has come to the end of {job.stage.name}{loss}"]
         case TrialEnded(trial=key, status=status):
             job = ledger.ended.get(key)
             last = job.reports[-1] if job and job.reports else None
             how = f" after {last.iteration:g} iterations, loss {last.loss:.4g}" if last else ""
-            return [f"{_short(key)} {status.value}{how}"]
+            return [f"{short_name(key)} {status.value}{how}"]
         case TrialReported(trial=key, report=report) if report and statistics.reached.get(key) is event:
-            return [f"{_short(key)} has reached the target: loss {report.loss:.4g} after {report.iteration:g} iterations"]
+            return [f"{short_name(key)} has reached the target: loss {report.loss:.4g} after {report.iteration:g} iterations"]
         case _:
             return []
 
@@ -252,16 +254,18 @@ def _shown(text: str) -> str:
     return f"{read:.4g}" if isinstance(read, float) and len(text) > MAX_NUMBER_CHARACTERS else text
 
 
-def _short(key: str) -> str:
+def short_name(key: str) -> str:
+    """Return a trial's name within its search."""
     return split_key(key)[1]
 
 
 def memory_line(held: Mapping[str, int], suspended: Collection[str]) -> str:
     """Return the line about the GPU memory that trials hold, the most first. held: bytes, by key; suspended: keys."""
     ordered = sorted(held, key=lambda key: (-held[key], key))
-    parts = [f"{_short(key)} {held[key] / GIB:.1f} GiB{' (suspended)' if key in suspended else ''}" for key in ordered]
+    parts = [f"{short_name(key)} {held[key] / GIB:.1f} GiB{' (suspended)' if key in suspended else ''}" for key in ordered]
     return "GPU memory: " + ", ".join(parts)
 
 
-def _where(devices: Devices) -> str:
+def where(devices: Devices) -> str:
+    """Return GPUs for people."""
     return ", ".join(f"{node}:{index}" for node, index in devices)

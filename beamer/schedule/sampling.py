@@ -1,6 +1,6 @@
 """The sampler of a search: its part of the search file, and which draw is due.
 
-    results of trials -> journal -> `Draws` -> the next draw -> journal -> a trial that asks for GPUs
+    results of trials -> journal -> `DrawnTrials` -> the next draw -> journal -> a trial that asks for GPUs
 
 The journal is the only record. A draw depends on the seed, on the values of earlier trials and on the results that it is told.
 With `wait`, these are the results of all trials that are `lag` or more before it, and the draw waits for them: so it does not
@@ -13,6 +13,7 @@ halving all draws are made while trials run in the first rung, so that no later 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Protocol
 
 from pydantic import Field
 
@@ -22,10 +23,11 @@ from beamer.gpu.events import RunFinished, TrialReported, TrialSampled
 from beamer.lazy_commands import install_command
 from beamer.studies.events import Event, TrialEnded
 from beamer.studies.model import split_key
-from beamer.studies.parameters import Choice, FloatRange, IntegerRange, Parameter, Sampler, TrialResult
+from beamer.studies.parameters import Choice, ConfigurationSampler, FloatRange, IntegerRange, Parameter, TrialResult
 from beamer.validation import FileEntry
 
 KINDS = ("tpe", "cma-es", "random", "quasi-random")
+PACKAGES = ("optuna", "cmaes", "scipy")
 LAG_ROUNDS = 2
 """`lag` is so many times the trials that run at once: while some compute, as many others wait, and are started ahead."""
 _FORMS = ("log_uniform", "uniform", "integer", "categorical")
@@ -122,19 +124,32 @@ class Sampling:
     wait: bool
     storage: str
 
-    def open(self) -> Sampler:
+    def open(self) -> ConfigurationSampler:
         """Return the sampler, which has drawn nothing yet. Raises `PlatformError` where a package is not installed."""
         try:
             from beamer.integrations.optuna_samplers import open_sampler
 
             return open_sampler(self.kind, self.parameters, self.seed)
         except ModuleNotFoundError as error:
-            if error.name not in ("optuna", "cmaes"):
+            if error.name not in PACKAGES:
                 raise
             raise PlatformError(f"the sampler {self.kind} needs the package {error.name}", install_command("optuna")) from error
 
+    def open_copy(self, name: str) -> "DrawsCopy":
+        """Return what copies a search of a name to `storage`. Raises `InputError` where that is none."""
+        from beamer.integrations.optuna_copy import StudyCopy
 
-class Draws:
+        return StudyCopy(self.storage, name, self.parameters)
+
+
+class DrawsCopy(Protocol):
+    """A copy of draws elsewhere."""
+
+    def update(self, drawn: Sequence[Mapping[str, str]], results: Mapping[int, TrialResult]) -> None:
+        """Write what is not there yet. drawn: values by number. results: by number."""
+
+
+class DrawnTrials:
     """The trials that a search has drawn and their results, from its events alone; says which draw is due.
 
     study: of the search. drawn, results: by number; results in the order in which they came.
@@ -148,7 +163,7 @@ class Draws:
         self._number: dict[str, int] = {}  # by trial
         self._losses: dict[str, float] = {}
         self._known: list[int] = []  # of each draw, how many results there were
-        self._sampler: Sampler | None = None
+        self._sampler: ConfigurationSampler | None = None
         self._taken = 0  # so many draws the sampler knows
         self._told: set[int] = set()  # trials of which it knows the results
 
@@ -188,7 +203,7 @@ class Draws:
         return trial_name(len(self.drawn))
 
     def draw(self, at_s: float) -> TrialSampled:
-        """Return the draw that is due. Raises as `Sampling.open` and `Sampler.take`."""
+        """Return the draw that is due. Raises as `Sampling.open` and `ConfigurationSampler.take`."""
         below = self._results_below() if self.sampling.wait else None
         sampler = self.prepared()
         self._tell(sampler, below, len(self.results))
@@ -201,7 +216,7 @@ class Draws:
         before = self.drawn[-1].results_below if self.drawn else None
         return max(len(self.drawn) - self.sampling.lag + 1, before or 0)
 
-    def prepared(self) -> Sampler:
+    def prepared(self) -> ConfigurationSampler:
         """Return the sampler with all that was drawn so far."""
         if self._sampler is None:
             self._sampler = self.sampling.open()
@@ -211,7 +226,7 @@ class Draws:
             self._taken += 1
         return self._sampler
 
-    def _tell(self, sampler: Sampler, below: int | None, known: int) -> None:
+    def _tell(self, sampler: ConfigurationSampler, below: int | None, known: int) -> None:
         """Tell the sampler what a draw knew. below: as of `TrialSampled.results_below`. known: how many results there were."""
         numbers: Sequence[int] = list(self.results)[:known] if below is None else range(below)
         for number in sorted(set(numbers) - self._told):

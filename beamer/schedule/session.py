@@ -10,12 +10,13 @@ from beamer.gpu.decider import Decider
 from beamer.gpu.devices import Devices
 from beamer.gpu.driver import SearchDriver
 from beamer.gpu.engine import Engine, Observed
-from beamer.gpu.events import TrialSampled
+from beamer.gpu.events import RunFailed, TrialSampled
 from beamer.gpu.ledger import GpuLedger
 from beamer.gpu.remote import OWN_RUN
-from beamer.gpu.tuners import HalvingTuner, NoTuner, Tuner
+from beamer.gpu.tuners import AsynchronousHalvingTuner, HalvingTuner, NoTuner, Tuner
 from beamer.schedule.file import Search
-from beamer.schedule.sampling import Draws
+from beamer.schedule.programs import missing_program
+from beamer.schedule.sampling import DrawnTrials
 from beamer.schedule.statistics import SearchStatistics
 from beamer.schedule.template import Trial
 from beamer.studies.events import Event, StudyEnded, StudyRegistered, TrialEnded
@@ -32,6 +33,12 @@ log = logging.getLogger("beamer.gpu")
 
 def _moving(seen: Mapping[str, Observed]) -> set[str]:
     return {key for key, one in seen.items() if one.state.has_processes}
+
+
+def _tuner(search: Search) -> Tuner:
+    if search.asynchronous is not None:
+        return AsynchronousHalvingTuner(search.name, search.asynchronous)
+    return HalvingTuner(search.name, search.rungs) if search.rungs else NoTuner()
 
 
 class SearchSession:
@@ -55,7 +62,7 @@ class SearchSession:
         run: str = OWN_RUN,
     ) -> None:
         self.search = search  # with all configurations that have been drawn
-        self.draws = Draws(search.name, search.sampling) if search.sampling else None
+        self.draws = DrawnTrials(search.name, search.sampling) if search.sampling else None
         self.engine = engine
         self.statistics = SearchStatistics(search.target_loss)
         self._listener = on_event
@@ -64,7 +71,8 @@ class SearchSession:
         self._run = run
         self._next_request_s = 0.0
         self._end_deadline_s: float | None = None
-        self._tuner: Tuner = HalvingTuner(search.name, search.rungs) if search.rungs else NoTuner()
+        self.missing_program = ""  # why a run of this session has failed for which there is no program
+        self._tuner = _tuner(search)
         counted = self._counted(past)
         self.driver = SearchDriver(
             decider, engine, self._tuner, counted, write, self._on_event, self._is_over, limits=search.limits
@@ -121,7 +129,7 @@ class SearchSession:
         return self._tuner.rung_without_loss
 
     def _is_over(self) -> bool:
-        return self._reached or self.judges_nothing
+        return self._reached or self.judges_nothing or bool(self.missing_program)
 
     @property
     def _ended(self) -> bool:
@@ -134,7 +142,8 @@ class SearchSession:
     def start(self, now: float) -> None:
         """Have every trial ask for GPUs that has not, and take the tuner's events that a killed predecessor had not taken."""
         if not self.started:
-            self.driver.take(StudyRegistered(now, self.search.name, self._run, rungs=self.search.rungs))
+            has_barriers = self.search.asynchronous is None
+            self.driver.take(StudyRegistered(now, self.search.name, self._run, rungs=self.search.rungs, barriers=has_barriers))
         for name, job in self.search.jobs.items():
             self.driver.submit(self.search.name, name, job.request, now)
         self._draw(now)
@@ -267,5 +276,7 @@ class SearchSession:
 
     def _on_event(self, event: Event) -> None:
         before = self.statistics.devices
+        if isinstance(event, RunFailed) and missing_program(event.reason):
+            self.missing_program = event.reason
         self._count(event)
         self._listener(event, before)

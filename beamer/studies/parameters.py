@@ -131,7 +131,7 @@ class TrialResult:
     loss: float | None
 
 
-class Sampler(ABC):
+class ConfigurationSampler(ABC):
     """Draws the values of trials 0, 1, 2 and so on, in that order.
 
     What it draws depends on its parameters, its seed, the trial's number, the values of earlier trials and the results that it
