@@ -171,10 +171,16 @@ def parsed_settings(of: str, record: type, settings: Sequence[str], option: str 
 
 
 def _fields_at(record: type | None, location: tuple[int | str, ...]) -> list[str]:
+    is_key = False  # whether the next part is a key of a mapping that a file fills as it likes
     for part in location:
         if record is None or isinstance(part, int):
             continue
-        record = _record_in(_fields(record).get(str(part)))
+        if is_key:
+            is_key = False
+            continue
+        annotation = _fields(record).get(str(part))
+        is_key = any(get_origin(kind) is dict for kind in _kinds(annotation))
+        record = _record_in(annotation)
     return list(_fields(record)) if record else []
 
 

@@ -338,8 +338,6 @@ def _of_sampler(file: _File, entry: SamplerEntry, engine: EngineSettings, base: 
         if not any(name in names for names in used.values()):
             expected = f"a parameter that the program is given: {{{name}}} in job.command or job.env"
             raise InputError(f"sampler.parameters.{name}", name, expected)
-    if job.checkpoint and "name" not in used["checkpoint"]:
-        raise InputError("job.checkpoint", job.checkpoint, "a path that differs between configurations: one with {name}")
     rungs = _rungs(file, entry.trials)
     parameters = entry.made(1).parameters
     asked = [name for name in parameters if name in used["request"]]
@@ -347,6 +345,8 @@ def _of_sampler(file: _File, entry: SamplerEntry, engine: EngineSettings, base: 
     if count > MAX_EXTREMES:
         raise InputError("job.request", count, f"at most {MAX_EXTREMES} combinations of the ends of ranges that it has")
     lowest = {name: parameter.ends[0] for name, parameter in parameters.items()}
+    two = (trial_name(0), trial_name(1))
+    _check_checkpoints(job.checkpoint, {name: _trial_job(file, Trial(name, lowest), rungs, base) for name in two})
     extremes = [
         _trial_job(file, Trial(trial_name(0), {**lowest, **dict(zip(asked, ends, strict=True))}), rungs, base)
         for ends in product(*(parameters[name].ends for name in asked))

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class SampledSearch:
         for count in draws:
             process = subprocess.Popen(self.words("--quiet"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
-                until(lambda count=count: self._has(count) or process.poll() is not None, f"{count} draws", 0.02)  # type: ignore[misc]
+                until(partial(self._has, count), f"{count} draws", 0.02)
                 time.sleep(rng.uniform(0.0, 0.3))
                 assert process.poll() is None, "the search was over before it was killed"
             finally:

@@ -235,9 +235,10 @@ class Commands:
                 self.kill_in = 10**9
                 return session
 
-    def life(self) -> SearchSession:
+    def opened(self) -> SearchSession:
+        """Return a session of what the journal holds, which has not started."""
         policy = gpu_policy_of(self.policy, ["quantum_s=3"] if self.policy == "round-robin" else [])
-        session = self.session = SearchSession(
+        return SearchSession(
             self.search,
             by_policy(policy),
             self.engine,
@@ -247,6 +248,9 @@ class Commands:
             2.0,
             lambda: self.engine.now,
         )
+
+    def life(self) -> SearchSession:
+        session = self.session = self.opened()
         session.start(self.engine.now)
         while not session.done and not session.judges_nothing:
             wake_s = session.step(self.engine.now)
