@@ -21,7 +21,7 @@ class TrialSampled(Event, wakes=Wakes.NOTHING):
     """A search's sampler has drawn the values of a trial, which is registered next.
 
     number: of the trial among those that the search has drawn, from 0. values: by parameter, as its program is given them.
-    results_below: the draw knew the results of the trials with lower numbers than this one; None: all results until then.
+    results_below: the draw knew the results of all trials with lower numbers than that; None: all results until then.
     """
 
     study: str

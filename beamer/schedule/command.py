@@ -33,7 +33,7 @@ from beamer.schedule.directory import SearchDirectory
 from beamer.schedule.file import Search, load, shipped
 from beamer.schedule.live import frame, nothing_shown, shown
 from beamer.schedule.machine_gpus import HeldMemory, MachineGpus
-from beamer.schedule.output import Output, PrintOnce
+from beamer.schedule.output import PrintOnce, SearchConsole
 from beamer.schedule.programs import check_programs
 from beamer.schedule.report import best_of, document, lines, memory_line, remarks, rows, stopped_on_nothing, table
 from beamer.schedule.sampling import DrawsCopy
@@ -136,8 +136,8 @@ class _Command:
         self.stops = StopSignals(self._last_words)
         self.signals = self.stops.numbers
         self.clock = SteadyClock()
-        self.console = Output(self.signals)
-        self.errors = Output(self.signals, stderr=True)
+        self.console = SearchConsole(self.signals)
+        self.errors = SearchConsole(self.signals, stderr=True)
         self.session: SearchSession
         self.gpus = MachineGpus()
         self.memory = HeldMemory(self.gpus)
@@ -246,6 +246,7 @@ class _Command:
         self.session.start(self.clock())
         wait = time.sleep if self.link is None else self.link.wait
         with self._shown() as show:
+            show()
             while not (self.session.done or self.session.judges_nothing or self.session.missing_program or self.signals):
                 wake_s = self.session.step(self.clock())
                 self.memory.look(self.session.scheduler.seen, self.clock)

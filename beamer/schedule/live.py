@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from beamer.gpu.devices import Devices
-from beamer.schedule.output import Output
+from beamer.schedule.output import SearchConsole
 from beamer.schedule.report import TrialRow, best_of, short_name, values_line, where
 from beamer.studies.model import TrialStatus
 
@@ -26,7 +26,7 @@ UNENDED = (TrialStatus.RUNNING, TrialStatus.WAITING)
 
 
 @contextmanager
-def shown(console: Console, errors: Output, made: Callable[[], RenderableType]) -> Iterator[Callable[[], None]]:
+def shown(console: Console, errors: SearchConsole, made: Callable[[], RenderableType]) -> Iterator[Callable[[], None]]:
     """Show in a terminal, below what is printed, what `made` returns; yields what brings it up to date, where that is due.
 
     errors: the console of the standard error. Where it is a terminal, it is the same one.

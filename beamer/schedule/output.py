@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 
-class Output(Console):
+class SearchConsole(Console):
     """A console on which a closed pipe (`| head`) counts as a signal to stop.
 
     signals: of the command. through: another one that prints in its place, None: none does.

@@ -166,6 +166,18 @@ def test_the_search_finds_the_best_rate(folder: Folder) -> None:
     assert iterations == list(range(1, 41)), "every rung goes on from the checkpoint of the one before"
 
 
+@covers("search_tpe.yaml")
+def test_the_search_that_draws_its_rates_finds_a_good_one(folder: Folder) -> None:
+    pytest.importorskip("optuna", reason="Optuna is not installed")
+    found = folder.figures("search_tpe.yaml")
+    rows = {row["name"]: row for row in found["configurations"]}
+    assert rows.keys() == {f"trial-{number}" for number in range(12)}
+    assert len([row for row in rows.values() if row["iterations"] == 40]) == 4
+    best = rows[found["best"]]
+    assert best["values"]["rate"] == max(row["values"]["rate"] for row in rows.values()), "a larger rate descends faster"
+    assert best["loss"] == pytest.approx((1 - 2 * best["values"]["rate"]) ** 80)
+
+
 @covers("descent.py")
 def test_the_program_of_the_search_stops_with_a_checkpoint(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BEAMER_CHECKPOINT", raising=False)

@@ -36,6 +36,7 @@ MAX_WORDS = {
     "docs/tuners/ray-tune-callback.md": 300,
     "docs/tuners/python.md": 1800,
     "docs/tuners/optuna.md": 300,
+    "docs/tuners/samplers.md": 450,
     "docs/tuners/run.md": 300,
 }
 MAX_DECISION_WORDS = 300
