@@ -211,6 +211,10 @@ class TrialHandle(AbstractContextManager["TrialHandle"]):
         else:
             self._put({"reason": "paused"}, "attempts", self._attempt, "end")
 
+    def lose(self, attempt: str) -> None:
+        """Report that the processes of an attempt are gone: the trial may go on in another one."""
+        self._put({"reason": "lost"}, "attempts", attempt, "end")
+
     def attach(self, rank: int, pid: int | Process | None = None) -> "Attachment":
         """Make worker `rank` known as this process, or as `pid`, and its children, by which the trial's traffic is found.
 

@@ -13,7 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from beamer.client import lease
-from beamer.client.urls import RUN_VARIABLE, URL, URL_VARIABLE
+from beamer.client.urls import (
+    LAUNCHER_VARIABLE,
+    RUN_VARIABLE,
+    STUDY_VARIABLE,
+    TRIAL_VARIABLE,
+    URL,
+    URL_VARIABLE,
+    CommandLauncher,
+)
 from beamer.errors import InputError
 from beamer.run.child import ChildCommand, NotStarted, block_signals, is_told_to_end
 from beamer.run.options import RunOptions, read_plain
@@ -97,7 +105,13 @@ def _placed(options: RunOptions) -> tuple[RunOptions, str]:
 
 def _environment(options: RunOptions, run: str) -> dict[str, str]:
     """Return what the command finds, so that a program that uses the client takes part in the same trial."""
-    own = {"BEAMER_STUDY": options.study, "BEAMER_TRIAL": options.trial, "BEAMER_RUN": run, "BEAMER_URL": url_of(options)}
+    own = {
+        STUDY_VARIABLE: options.study,
+        TRIAL_VARIABLE: options.trial,
+        RUN_VARIABLE: run,
+        URL_VARIABLE: url_of(options),
+        LAUNCHER_VARIABLE: (CommandLauncher.READING_RUN if options.progress else CommandLauncher.RUN).value,
+    }
     return {**os.environ, **{name: value for name, value in own.items() if value}}
 
 

@@ -74,12 +74,18 @@ def _numbered(trial: str, number: int) -> str:
 
 
 def find_place(
-    urls: str, study: str, trial: str, environment: Mapping[str, str], patience_s: float = PATIENCE_S
+    urls: str,
+    study: str,
+    trial: str,
+    environment: Mapping[str, str],
+    patience_s: float = PATIENCE_S,
+    new_run: str | None = None,
 ) -> tuple[str, str]:
     """Return the run of a study to take part in, as the controller shows it, and the trial's name there.
 
-    patience_s: for all answers, of which there are few. Raises `ConnectionError` where they do not come in time or cannot be
-    read, `InputError` as the client does.
+    patience_s: for all answers, of which there are few. new_run: the name of a run that begins here, where no other has had it;
+    None: as above. Raises `ConnectionError` where answers do not come in time or cannot be read, `InputError` as the client
+    does.
     """
     from beamer.client.controllers import Controllers
     from beamer.client.credentials import controller_access
@@ -92,10 +98,11 @@ def find_place(
     try:
         found = _read(controllers, f"{Address(study).path()}?trials=none", len(access.urls), deadline)
         if found is None:
-            return FIRST_RUN, trial
+            return new_run or FIRST_RUN, trial
         run = str(found["run"])
         if found["status"] == StudyStatus.ENDED:
-            return next_run(run, found["past_runs"]), trial
+            past = (*found["past_runs"], run)
+            return (new_run if new_run and new_run not in past else next_run(new_run or run, past)), trial
 
         def is_taken(name: str) -> bool:
             known = _read(controllers, Address(study, run, trial=name).path(), len(access.urls), deadline)

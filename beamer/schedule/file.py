@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from beamer.client.urls import LAUNCHER_VARIABLE, STUDY_VARIABLE, TRIAL_VARIABLE, CommandLauncher
 from beamer.engines.local import LaunchSpec
 from beamer.engines.local.spec import COLLECTIVE_TIMEOUT_S
 from beamer.errors import InputError, nearest
@@ -391,7 +392,7 @@ def _trial_job(file: _File, trial: Trial, rungs: Sequence[Rung], base: Path) -> 
     if request.servers:
         raise InputError("job.request.servers", True, "false: parameter servers are not launched here")
     check_sizes("job.request.traffic.collective", request.traffic.collective, request.least, request.most)
-    identity = {"BEAMER_STUDY": file.name, "BEAMER_TRIAL": trial.name}
+    identity = {STUDY_VARIABLE: file.name, TRIAL_VARIABLE: trial.name, LAUNCHER_VARIABLE: CommandLauncher.SCHEDULE.value}
     identities = {rung.step: {**identity, "BEAMER_STAGE": rung.name} for rung in rungs} or {request.iterations: identity}
     return TrialJob(
         request,

@@ -33,7 +33,12 @@ HOMES: dict[str, tuple[str, ...]] = {
     "cuda": ("beamer/nvidia/",),
     "optuna": ("beamer/integrations/optuna",),
     "markdown_it": ("eval/report/",),
-    "torch": ("eval/gpu/ddp_trainer.py", "eval/nvidia/training.py", "topologies/emulation/digits_training.py"),
+    "torch": (
+        "beamer/integrations/torch.py",
+        "eval/gpu/ddp_trainer.py",
+        "eval/nvidia/training.py",
+        "topologies/emulation/digits_training.py",
+    ),
     "sklearn": ("topologies/emulation/digits_data.py",),
     "scapy": (),  # GPL-2: in tests alone
     "tests": ("eval/faults/", "eval/fuzz/", "eval/nvidia/stand_in.py", "eval/nvidia/stand_in_program.py"),  # in no wheel

@@ -34,7 +34,13 @@ def test_a_template_is_filled_for_every_configuration() -> None:
     assert search.rungs == ()
     assert launch.command == (sys.executable, "train.py", "--lr", "0.001", "--until", "20", "7")
     assert launch.cwd == "/base/code"
-    assert dict(launch.env) == {"BEAMER_STUDY": "s", "BEAMER_TRIAL": "slow", "OUT": "slow.log", "THREADS": "1"}
+    assert dict(launch.env) == {
+        "BEAMER_STUDY": "s",
+        "BEAMER_TRIAL": "slow",
+        "BEAMER_LAUNCHER": "schedule",
+        "OUT": "slow.log",
+        "THREADS": "1",
+    }
     assert task.request == Request(iterations=20, epoch=2, batch_size=64)
     assert (launch.batch_size, launch.iterations, launch.every) == (64, 20, 2)
 

@@ -1,0 +1,139 @@
+"""Tells Beamer of a training by PyTorch: two lines, and nothing else in the program changes.
+
+    from beamer.integrations.torch import attach
+
+    dist.init_process_group("gloo")
+    attach()
+
+Each rank calls `attach` once, after `init_process_group`; a training without one is a single rank. The program may be launched
+by torchrun, by `beamer run`, by `beamer schedule` or by hand.
+
+A step is a step of the optimizers, which PyTorch lets a hook see after each: an increment in the training thread. No hook of
+DDP's communication is used. DDP has place for one, which is left to the program, and steps of FSDP2 and of loops that call
+`all_reduce` themselves have none. What such a hook would tell beyond steps is their bytes: agents measure those instead, as an
+attempt that has started cannot be described anew.
+
+Nothing here raises into the program.
+"""
+
+import itertools
+import logging
+import os
+import socket
+import sys
+from pathlib import PurePath
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from beamer.integrations.training import LoneRank, RankExchange, TrainingRank, TrainingProcess, choose_names, plain_name
+
+HOST_VARIABLE = "BEAMER_HOST"
+_calls = itertools.count()
+
+_log = logging.getLogger("beamer.integrations")
+
+
+class Training:
+    """What `attach` returns: for programs that report their loss, or steps that no optimizer of PyTorch makes."""
+
+    def __init__(self, run: TrainingProcess | None) -> None:
+        self._run = run
+
+    def progress(self, step: int | None = None, loss: Any = None) -> None:
+        """Report how many steps of the trial are complete; ranks other than 0 report nothing.
+
+        step: since the trial's beginning, in place of what is counted; None: as counted. loss: at that step.
+        """
+        if self._run is not None:
+            self._run.progress(step, loss)
+
+    def __repr__(self) -> str:
+        return f"<Training {self._run!r}>"
+
+
+class OptimizerSteps:
+    """Counts a training's steps by those of its optimizers: one step is complete when an optimizer steps again.
+
+    Several optimizers, one for each of two networks or one for each parameter, hence make one step together.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._stepped: set[int] = set()
+
+    def __call__(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Take note of a step. Called by PyTorch after each."""
+        key = id(optimizer)
+        if not self._stepped:
+            self._stepped.add(key)
+            self.count += 1
+        elif key in self._stepped:
+            self._stepped.clear()
+            self._stepped.add(key)
+            self.count += 1
+        else:
+            self._stepped.add(key)
+
+
+class StoreExchange:
+    """What ranks tell each other through the store of the default process group; each operation is short."""
+
+    def __init__(self, store: Any, call: int) -> None:
+        self._store = dist.PrefixStore(f"beamer/{call}", store)
+
+    def give(self, key: str, value: str) -> None:
+        """Set a key."""
+        self._store.set(key, value)
+
+    def take(self, key: str) -> str | None:
+        """Return a key's value if it is set."""
+        return self._store.get(key).decode() if self._store.check([key]) else None
+
+
+def attach(
+    study: str | None = None,
+    trial: str | None = None,
+    run: str | None = None,
+    host: str | None = None,
+    url: str | None = None,
+    step: int = 0,
+) -> Training:
+    """Tell Beamer of this training from now on: where its ranks run, how far it is, and how it ends.
+
+    study, trial, run: their names; None: `BEAMER_STUDY`, `BEAMER_TRIAL` and `BEAMER_RUN`, or else the script's name, the run id
+    of torchrun, and the present run of the study. host: this rank's, as the controller's network names it; None: `BEAMER_HOST`,
+    or this machine's name. url: of the controller, as of `Client`. step: of the trial at which the training begins, where it
+    goes on from a checkpoint.
+    """
+    try:
+        return Training(_attach(study, trial, run, host, url, step))
+    except Exception as error:  # noqa: BLE001  Training goes on without Beamer.
+        _log.warning("Beamer is not told of this training by PyTorch %s: %r", torch.__version__, error)
+        return Training(None)
+
+
+def _attach(
+    study: str | None, trial: str | None, run: str | None, host: str | None, url: str | None, step: int
+) -> TrainingProcess | None:
+    where = host or os.environ.get(HOST_VARIABLE) or socket.gethostname()
+    exchange: RankExchange = LoneRank()
+    rank = TrainingRank(0, 1, where)
+    if dist.is_available() and dist.is_initialized():
+        rank = TrainingRank(dist.get_rank(), dist.get_world_size(), where)
+        if rank.size > 1:
+            exchange = StoreExchange(dist.distributed_c10d._get_default_store(), next(_calls))
+    elif int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        _log.warning("Beamer: attach() came before init_process_group(): call it after that; training continues without Beamer")
+        return None
+    names = choose_names(os.environ, _script(), where, os.getpid(), study, trial, run)
+    steps = OptimizerSteps()
+    register_optimizer_step_post_hook(steps)
+    return TrainingProcess(names, rank, exchange, url, step, lambda: steps.count)
+
+
+def _script() -> str:
+    name = PurePath(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
+    return plain_name(name or "training")
