@@ -89,6 +89,7 @@ class Client(AbstractContextManager["Client"]):
         weight: float | None = None,
         rungs: Sequence[Rung] | None = None,
         barriers: bool | None = None,
+        member: str | None = None,
     ) -> StudyHandle:
         """Register a run of a study, or join it: this process is one of its members until it leaves it.
 
@@ -96,11 +97,12 @@ class Client(AbstractContextManager["Client"]):
         names, for processes that take part in one search; or else one of this process's own, another one after it has ended, so
         that a script that is started again, or a search that is run again, begins anew. weight: of its stages against those
         of other studies (1). rungs: that it declares (none). barriers: whether they are stages, which wait for all of their
-        trials (they are). What is None stays as it is.
+        trials (they are). member: the name of this process as a member, for one that may take the place of another of that name
+        later, as one that is started again does; None: one of its own. What else is None stays as it is.
         """
         named = run or os.environ.get(RUN_VARIABLE)
         address = Address(name_of(name), named or _run_of_process(name))
-        study = StudyHandle(self._outbox, address, lambda: None if named else _ended.update([str(name)]))
+        study = StudyHandle(self._outbox, address, lambda: None if named else _ended.update([str(name)]), member)
         study.declare(weight, rungs, barriers)
         study.join()
         return study

@@ -31,10 +31,13 @@ class StudyHandle(AbstractContextManager["StudyHandle"]):
     Leaving its block leaves the study; leaving it by an exception does not: it may be gone on with.
     """
 
-    def __init__(self, outbox: Outbox, address: Address, ended: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, outbox: Outbox, address: Address, ended: Callable[[], None] = lambda: None, member: str | None = None
+    ) -> None:
         self._outbox = outbox
         self._address = address
         self._ended = ended
+        self._member = member
         self._membership: Membership | None = None
 
     @property
@@ -49,7 +52,7 @@ class StudyHandle(AbstractContextManager["StudyHandle"]):
 
     def join(self) -> None:
         """Make this process a member of the study, as `Client.study` does."""
-        self._membership = membership_of(self._outbox, self._address, self)
+        self._membership = membership_of(self._outbox, self._address, self, self._member)
 
     def declare(
         self, weight: float | None = None, rungs: Sequence[Rung] | None = None, barriers: bool | None = None

@@ -34,12 +34,14 @@ def _name_of_process(pid: int) -> str:
 class Membership:
     """Keeps this process a member of a run of a study. outbox: that is closed, or dropped by all others, renews nothing.
 
+    name: of the member; None: one that no other process has.
+
     Those of one outbox share it, see `membership_of`. It ends when the last of its holders that is left leaves.
     """
 
-    def __init__(self, outbox: Outbox, study: Address) -> None:
+    def __init__(self, outbox: Outbox, study: Address, name: str | None = None) -> None:
         self._pid = os.getpid()
-        self._address = replace(study, member=_name_of_process(self._pid))
+        self._address = replace(study, member=name or _name_of_process(self._pid))
         self._outbox = weakref.ref(outbox)
         self._holders: weakref.WeakSet[object] = weakref.WeakSet()
         self._left = threading.Event()
@@ -119,11 +121,11 @@ def end_memberships(outbox: Outbox) -> None:
         membership.end()
 
 
-def membership_of(outbox: Outbox, study: Address, holder: object) -> Membership:
+def membership_of(outbox: Outbox, study: Address, holder: object, name: str | None = None) -> Membership:
     """Return the membership of a run of a study that those of an outbox share, with another holder."""
-    known, name = _memberships.setdefault(outbox, {}), repr(study)  # What is no name may be anything.
-    found = known.get(name)
+    known, key = _memberships.setdefault(outbox, {}), repr((study, name))  # What is no name may be anything.
+    found = known.get(key)
     if found is None or found.is_over:
-        found = known[name] = Membership(outbox, study)
+        found = known[key] = Membership(outbox, study, name)
     found.hold(holder)
     return found

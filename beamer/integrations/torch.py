@@ -21,6 +21,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
@@ -28,9 +29,11 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from beamer.integrations.training import LoneRank, RankExchange, TrainingRank, TrainingProcess, choose_names, plain_name
+from beamer.integrations.training import LoneRank, RankExchange, TrainingProcess, TrainingRank, choose_names, plain_name
 
 HOST_VARIABLE = "BEAMER_HOST"
+MANY_COLLECTIVES = 1000
+"""So many without a step of an optimizer are a loop that makes its steps otherwise: a model's parameters are fewer buckets."""
 _calls = itertools.count()
 
 _log = logging.getLogger("beamer.integrations")
@@ -78,6 +81,28 @@ class OptimizerSteps:
             self._stepped.add(key)
 
 
+class SeenSteps:
+    """Returns how many steps were made; says once where collectives go on and no optimizer of PyTorch steps.
+
+    collectives: returns how many the default process group has begun. They tell that a loop goes on, not how many make a step.
+    """
+
+    def __init__(self, steps: OptimizerSteps, collectives: Callable[[], int]) -> None:
+        self._steps, self._collectives = steps, collectives
+        self._has_said = False
+
+    def __call__(self) -> int:
+        """Return how many steps were made."""
+        if not self._steps.count and not self._has_said and self._collectives() > MANY_COLLECTIVES:
+            self._has_said = True
+            _log.warning(
+                "Beamer: %d collectives, and no step of an optimizer of torch.optim: how far this training is remains unknown. "
+                "Keep what attach() returns, and call its progress(step) in the loop",
+                MANY_COLLECTIVES,
+            )
+        return self._steps.count
+
+
 class StoreExchange:
     """What ranks tell each other through the store of the default process group; each operation is short."""
 
@@ -120,9 +145,11 @@ def _attach(
 ) -> TrainingProcess | None:
     where = host or os.environ.get(HOST_VARIABLE) or socket.gethostname()
     exchange: RankExchange = LoneRank()
+    collectives: Callable[[], int] = int
     rank = TrainingRank(0, 1, where)
     if dist.is_available() and dist.is_initialized():
         rank = TrainingRank(dist.get_rank(), dist.get_world_size(), where)
+        collectives = dist.distributed_c10d._get_default_group()._get_sequence_number_for_group
         if rank.size > 1:
             exchange = StoreExchange(dist.distributed_c10d._get_default_store(), next(_calls))
     elif int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -131,7 +158,7 @@ def _attach(
     names = choose_names(os.environ, _script(), where, os.getpid(), study, trial, run)
     steps = OptimizerSteps()
     register_optimizer_step_post_hook(steps)
-    return TrainingProcess(names, rank, exchange, url, step, lambda: steps.count)
+    return TrainingProcess(names, rank, exchange, url, step, SeenSteps(steps, collectives))
 
 
 def _script() -> str:

@@ -290,7 +290,8 @@ class TrainingProcess:
         with self._registering:
             if self._closed.is_set():  # Nobody would report the trial's end.
                 return
-            study = self._study = self._client.study(names.study, run=run, barriers=False)
+            # A process that is started again takes the place of the one before, whose trial it goes on with.
+            study = self._study = self._client.study(names.study, run=run, barriers=False, member=name)
             trial = study.trial(name)
             self._place = TrainingPlace(names.study, name, run, trial.start(workers, attempt=uuid.uuid4().hex))
             self._trial = trial
