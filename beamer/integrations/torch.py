@@ -29,7 +29,15 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from beamer.integrations.training import LoneRank, RankExchange, TrainingProcess, TrainingRank, choose_names, plain_name
+from beamer.integrations.training import (
+    RESTARTS,
+    LoneRank,
+    RankExchange,
+    TrainingProcess,
+    TrainingRank,
+    choose_names,
+    plain_name,
+)
 
 HOST_VARIABLE = "BEAMER_HOST"
 MANY_COLLECTIVES = 1000
@@ -104,10 +112,13 @@ class SeenSteps:
 
 
 class StoreExchange:
-    """What ranks tell each other through the store of the default process group; each operation is short."""
+    """What ranks tell each other through the store of the default process group; each operation is short.
 
-    def __init__(self, store: Any, call: int) -> None:
-        self._store = dist.PrefixStore(f"beamer/{call}", store)
+    launch: which start of all ranks this is, as torchrun may keep the store. call: counts the calls of `attach` in a process.
+    """
+
+    def __init__(self, store: Any, launch: str, call: int) -> None:
+        self._store = dist.PrefixStore(f"beamer/{launch}/{call}", store)
 
     def give(self, key: str, value: str) -> None:
         """Set a key."""
@@ -151,7 +162,7 @@ def _attach(
         rank = TrainingRank(dist.get_rank(), dist.get_world_size(), where)
         collectives = dist.distributed_c10d._get_default_group()._get_sequence_number_for_group
         if rank.size > 1:
-            exchange = StoreExchange(dist.distributed_c10d._get_default_store(), next(_calls))
+            exchange = StoreExchange(dist.distributed_c10d._get_default_store(), os.environ.get(RESTARTS, "0"), next(_calls))
     elif int(os.environ.get("WORLD_SIZE", "1")) > 1:
         _log.warning("Beamer: attach() came before init_process_group(): call it after that; training continues without Beamer")
         return None

@@ -54,7 +54,7 @@ LAST_PLACE_S = 1.0
 _MAX_CHARACTERS = 63
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_RUN_ID, _RESTARTS, _MAX_RESTARTS = "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
+_RUN_ID, RESTARTS, _MAX_RESTARTS = "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
 _NO_IDS = {"", "none", "default"}
 """What torchrun names a run that nobody has named."""
 _LOOPBACK = {"", "localhost", "127.0.0.1", "::1"}
@@ -162,7 +162,7 @@ def choose_names(
         trial or told[TRIAL_VARIABLE] or launch,
         run or told[RUN_VARIABLE],
         launch,
-        restarts_left=_number(environment, _RESTARTS) < _number(environment, _MAX_RESTARTS),
+        restarts_left=_number(environment, RESTARTS) < _number(environment, _MAX_RESTARTS),
     )
     check_name(names.study, "study")
     check_name(names.trial, "trial")
