@@ -44,11 +44,13 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "ray": ["beamer.engines.ray_tune", "beamer.integrations.ray_tune.callback"],
     "sim": ["beamer.sim", "beamer.network", "beamer.workloads", "beamer.report", "beamer.bounds"],
     "testing": ["beamer.testing"],
+    "torch": ["beamer.integrations.torch"],
 }
 ALWAYS = {None, "gpu"}  # nothing else, and the smallest with both levels
 LARGE = {"ray": "ray"}  # the module that an extra brings, by extra
-OF_OTHERS = ("optuna_", "ray_tune_")  # how the names of examples begin that need another extra than `gpu`
-ELSEWHERE = {"digits"}  # PyTorch once more takes minutes: tests/emulation/test_digits.py trains with what is installed here
+OF_OTHERS = ("optuna_", "ray_tune_", "torch_")  # how the names of examples begin that need another extra than `gpu`
+# PyTorch once more takes minutes: tests/emulation/test_digits.py and tests/processes/test_torch.py use what is installed here.
+ELSEWHERE = {"digits", "torch"}
 IMPORT = """
 import pkgutil, sys
 from importlib import import_module

@@ -39,7 +39,8 @@ COMMANDS: Mapping[str, str] = dict(ROW.findall((EXAMPLES / "README.md").read_tex
 PROGRAMS = {"python": [sys.executable], "beamer": [sys.executable, "-m", "beamer.cli"]}
 NOTHING: Mapping[str, str] = MappingProxyType({})
 TIMEOUT_S = 240
-ELSEWHERE = {"ray_tune_asha.py"}  # tests/ray/test_callback_example.py, where there is a cluster
+# tests/ray/test_callback_example.py, where there is a cluster; tests/processes/test_torch.py, where there is a controller
+ELSEWHERE = {"ray_tune_asha.py", "torch_ddp.py"}
 
 P = TypeVar("P", bound=Policy[Any])
 Test = TypeVar("Test", bound=Callable[..., None])

@@ -45,9 +45,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     started: list[subprocess.Popen[str]] = []
 
-    def starting(ranks: int | None, *options: str, before: tuple[str, ...] = (), **task: Any) -> "subprocess.Popen[str]":
+    def starting(
+        ranks: int | None, *options: str, before: tuple[str, ...] = (), program: str = PROGRAM, **task: Any
+    ) -> "subprocess.Popen[str]":
         torchrun = () if ranks is None else ("-m", "torch.distributed.run", f"--nproc-per-node={ranks}", *options)
-        command = [*before, sys.executable, *torchrun, PROGRAM, json.dumps(task)]
+        command = [*before, sys.executable, *torchrun, program, json.dumps(task)]
         # What torchrun starts is of its session, and is ended with it.
         process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
         started.append(process)
@@ -198,6 +200,16 @@ def test_under_beamer_run_no_other_attempt_is_started(beamer: Served, start: Sta
     ended(start(2, steps=30, before=before))
     trial = trial_of(beamer, TrialStatus.FINISHED, 1)
     assert (trial.name, trial.done, len(trial.attempts)) == ("mine", 30, 1)
+
+
+def test_the_example_takes_two_lines(beamer: Served, start: Start) -> None:
+    example = ROOT / "examples" / "torch_ddp.py"
+    ended(start(2, program=str(example)))
+    (trial,) = study_of(beamer, "torch_ddp").trials.values()
+    assert (trial.status, trial.done) == (TrialStatus.FINISHED, 200)
+    code = example.read_text("utf-8").partition('"""\n\n')[2].splitlines()
+    assert sum("attach" in line or "beamer" in line for line in code) == 2
+    assert len(code) <= 40
 
 
 def test_a_launch_after_another_has_ended_is_a_run_of_its_own(beamer: Served, start: Start) -> None:

@@ -37,6 +37,7 @@ MAX_WORDS = {
     "docs/tuners/python.md": 1800,
     "docs/tuners/optuna.md": 300,
     "docs/tuners/samplers.md": 450,
+    "docs/tuners/pytorch.md": 450,
     "docs/tuners/run.md": 300,
 }
 MAX_DECISION_WORDS = 300
