@@ -154,6 +154,7 @@ def test_a_process_that_does_not_die_is_waited_for_a_while_and_stays_spared_unti
     bench.moves.offload()
     bench.until_ended()
     (dying,) = bench.group.spared
+    os.kill(dying, signal.SIGSTOP)  # Nor does it end with its input.
     monkeypatch.setattr(memory, "END_S", 0.05)
     monkeypatch.setattr(subprocess.Popen, "kill", lambda process: None)  # It waits in the driver.
     monkeypatch.setattr(subprocess.Popen, "wait", waits := Waits())
