@@ -22,13 +22,17 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import PurePath
+from types import TracebackType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.hooks import RemovableHandle
 
+from beamer.integrations.process_end import ProcessOutcome, outcome_of
 from beamer.integrations.training import (
     RESTARTS,
     LoneRank,
@@ -47,22 +51,42 @@ _calls = itertools.count()
 _log = logging.getLogger("beamer.integrations")
 
 
-class Training:
-    """What `attach` returns: for programs that report their loss, or steps that no optimizer of PyTorch makes."""
+class Training(AbstractContextManager["Training"]):
+    """What `attach` returns: for programs that report their loss, or steps that no optimizer of PyTorch makes.
 
-    def __init__(self, run: TrainingProcess | None) -> None:
-        self._run = run
+    It lasts as long as the process, or until the end of its block: for programs that train several models one after another.
+    """
+
+    def __init__(self, process: TrainingProcess | None, hook: RemovableHandle | None = None) -> None:
+        self._process, self._hook = process, hook
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether Beamer is told of this training."""
+        return self._process is not None
 
     def progress(self, step: int | None = None, loss: Any = None) -> None:
         """Report how many steps of the trial are complete; ranks other than 0 report nothing.
 
         step: since the trial's beginning, in place of what is counted; None: as counted. loss: at that step.
         """
-        if self._run is not None:
-            self._run.progress(step, loss)
+        if self._process is not None:
+            self._process.progress(step, loss)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        global _present
+        if self._process is not None:
+            self._process.end(ProcessOutcome.FINISHED if error is None else outcome_of(error))
+        if self._hook is not None:
+            self._hook.remove()
+        _present = None
 
     def __repr__(self) -> str:
-        return f"<Training {self._run!r}>"
+        return f"<Training {self._process!r}>"
+
+
+_present: Training | None = None
+"""What this process takes part in: one trial at a time."""
 
 
 class OptimizerSteps:
@@ -142,18 +166,22 @@ def attach(
     study, trial, run: their names; None: `BEAMER_STUDY`, `BEAMER_TRIAL` and `BEAMER_RUN`, or else the script's name, the run id
     of torchrun, and the present run of the study. host: this rank's, as the controller's network names it; None: `BEAMER_HOST`,
     or this machine's name. url: of the controller, as of `Client`. step: of the trial at which the training begins, where it
-    goes on from a checkpoint.
+    goes on from a checkpoint. While a training goes on, another call returns the same.
     """
+    global _present
+    if _present is not None:
+        return _present
     try:
-        return Training(_attach(study, trial, run, host, url, step))
+        training = _attach(study, trial, run, host, url, step)
     except Exception as error:  # noqa: BLE001  Training goes on without Beamer.
         _log.warning("Beamer is not told of this training by PyTorch %s: %r", torch.__version__, error)
         return Training(None)
+    if training.takes_part:
+        _present = training
+    return training
 
 
-def _attach(
-    study: str | None, trial: str | None, run: str | None, host: str | None, url: str | None, step: int
-) -> TrainingProcess | None:
+def _attach(study: str | None, trial: str | None, run: str | None, host: str | None, url: str | None, step: int) -> Training:
     where = host or os.environ.get(HOST_VARIABLE) or socket.gethostname()
     exchange: RankExchange = LoneRank()
     collectives: Callable[[], int] = int
@@ -165,13 +193,22 @@ def _attach(
             exchange = StoreExchange(dist.distributed_c10d._get_default_store(), os.environ.get(RESTARTS, "0"), next(_calls))
     elif int(os.environ.get("WORLD_SIZE", "1")) > 1:
         _log.warning("Beamer: attach() came before init_process_group(): call it after that; training continues without Beamer")
-        return None
+        return Training(None)
     names = choose_names(os.environ, _script(), where, os.getpid(), study, trial, run)
     steps = OptimizerSteps()
-    register_optimizer_step_post_hook(steps)
-    return TrainingProcess(names, rank, exchange, url, step, SeenSteps(steps, collectives))
+    process = TrainingProcess(names, rank, exchange, url, step, SeenSteps(steps, collectives))
+    return Training(process, register_optimizer_step_post_hook(steps))
 
 
 def _script() -> str:
     name = PurePath(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
     return plain_name(name or "training")
+
+
+def _forget_in_child() -> None:
+    """Leave what a forked child inherits to the parent."""
+    global _present
+    _present = None
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

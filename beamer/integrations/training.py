@@ -51,6 +51,8 @@ ANSWER_S = 3.0
 """Seconds within which a controller answers: only the thread waits for it."""
 LAST_PLACE_S = 1.0
 """Seconds that the end of a process waits for the trial to be registered, where it is not yet."""
+LAST_JOIN_S = 0.5
+"""Seconds that the end of a process waits for the thread, which may still wait for a controller that does not answer."""
 _MAX_CHARACTERS = 63
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -238,6 +240,8 @@ class TrainingProcess:
         self._placed.wait(LAST_PLACE_S if is_told else 0.0)
         with self._registering:
             self._closed.set()
+        # A thread that is in C++ while the interpreter ends is ended there by force, which aborts the process.
+        self._thread.join(LAST_JOIN_S)
         with suppress(Exception):
             self._report()
             self._report_end(outcome)

@@ -35,6 +35,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "markdown_it": ("eval/report/",),
     "torch": (
         "beamer/integrations/torch.py",
+        "eval/bench/torch_steps.py",
         "eval/gpu/ddp_trainer.py",
         "eval/nvidia/training.py",
         "topologies/emulation/digits_training.py",
