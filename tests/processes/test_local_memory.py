@@ -543,6 +543,9 @@ def test_a_bound_of_memory_needs_the_sizes(site: Site, monkeypatch: pytest.Monke
 def test_six_trials_of_a_search_take_turns_where_two_fit(
     tmp_path: Path, driver: Standin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    build(driver.root)
+    driver.say("wedges")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     search = ScheduleCommand(tmp_path)
     program = ("-m", "tests.support.nvidia.cuda_program", str(6 * GIB))
@@ -554,8 +557,7 @@ def test_six_trials_of_a_search_take_turns_where_two_fit(
         search.check_steps(name, 60)
         assert search.figures()[name]["status"] == "finished"
     results = {call: {result for _, name, result in driver.calls if name == call} for call in CALLS}
-    assert results["checkpoint"] == results["unlock"] == {0}
-    assert results["restore"] <= {0, OUT_OF_MEMORY}, "one may be brought back before the one that has ended is gone"
+    assert set.union(*results.values()) == {0}, "one that is to come back waits until the one that has ended is gone"
 
 
 def busy_times(directory: Path) -> list[list[float]]:
