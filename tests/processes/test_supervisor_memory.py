@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,8 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Standin:
 class Job:
     """The supervisor of a job whose ranks wait at a gate."""
 
+    launch: Launch
+
     def __init__(self, root: Path) -> None:
         self.directory = root / "supervised"
         self.gate = root / "gate"
@@ -71,6 +74,18 @@ class Job:
             lambda: (self.status.run.state, self.status.run.memory.place) == (state, place), f"{state} with memory on {place}"
         )
 
+    def launch_again(self) -> None:
+        """Have it run from its checkpoint to the gate."""
+        self.does(replace(self.launch, run=2, progress=self.status.run.progress))
+        until(lambda: self.status.run.progress.done >= 10, "the gate")
+
+    def is_refused_for_good(self) -> None:
+        """Check that the memory of a run that runs stays on its GPU from now on."""
+        self.does(Suspend(PATIENCE_S, offloads=True))
+        self.becomes(RanksState.SUSPENDED, MemoryPlace.GPU)
+        assert self.status.run.memory.permanent
+        self.does(Resume(PATIENCE_S))
+
     def suspend(self) -> None:
         self.does(Suspend(PATIENCE_S, offloads=True))
         self.becomes(RanksState.SUSPENDED, MemoryPlace.HOST)
@@ -84,8 +99,9 @@ def launched(root: Path, driver: Standin, devices: tuple[str, ...], grace_s: flo
     program = ("-m", "tests.support.nvidia.cuda_program", str(6 * GIB), "--iterations", "20", "--gate", str(job.gate))
     spec = LaunchSpec((sys.executable, *program), cwd=str(ROOT), env=ONE_THREAD, grace_s=grace_s, batch_size=64, iterations=20)
     ranks = tuple(range(len(devices)))
+    job.launch = Launch(1, spec, ranks, devices, len(ranks), "127.0.0.1", 4711, 64)
     try:
-        job.does(Launch(1, spec, ranks, devices, len(ranks), "127.0.0.1", 4711, 64))
+        job.does(job.launch)
         until(lambda: job.status.run.progress.done >= 10, "the gate")
         yield job
         if job.status.run.state.is_live:
@@ -299,6 +315,8 @@ def test_a_run_that_the_driver_never_brings_back_continues_from_its_checkpoint(t
         until(lambda: job.status.run.state is RanksState.STOPPED, "it to be given up")
         assert "CUDA_ERROR_OPERATING_SYSTEM" in job.status.run.note
         assert job.status.run.note.endswith("it continues from its last checkpoint")
+        job.launch_again()
+        job.is_refused_for_good()
         assert set(restores(driver)) == {OUT_OF_MEMORY, OPERATING_SYSTEM}
 
 
@@ -316,6 +334,8 @@ def test_a_program_that_crashes_while_its_memory_is_elsewhere_continues_from_its
         assert job.status.run.state is RanksState.STOPPED
         assert "rank 0 was killed by SIGSEGV while its GPU memory was moved" in job.status.run.note
         driver.unsay("pause-restore")
+        job.launch_again()
+        job.is_refused_for_good()
 
 
 def test_ranks_that_share_a_gpu_go_on_sharing_one(tmp_path: Path, driver: Standin) -> None:

@@ -79,6 +79,8 @@ class MemoryMoves:
         # Processes whose memory is on the host.
         self._on_host: set[int] = set()
         self._persists = False
+        # Why nothing is moved any more, also in later runs; "": it is.
+        self._given_up = ""
         self._attempts = 0
         self._begun_s = 0.0
         self._is_ready = self._is_moved = False
@@ -116,8 +118,15 @@ class MemoryMoves:
     def offload(self) -> None:
         """Have it moved to the host."""
         self._goal, self._persists, self._retry_s = MemoryPlace.HOST, False, None
-        if self.status.place is MemoryPlace.GPU:
+        if self.status.place is MemoryPlace.GPU and self._given_up:
+            self.status = replace(self.status, refusal=self._given_up, permanent=True)
+            self._settle(MemoryPlace.GPU)
+        elif self.status.place is MemoryPlace.GPU:
             self._begin()
+
+    def give_up(self, reason: str) -> None:
+        """Move nothing to the host any more, as a run was lost by that: the next one would be, too."""
+        self._given_up = reason
 
     def bring_back(self, devices: tuple[str, ...] = (), persists: bool = False) -> None:
         """Have it moved back. devices: onto which GPUs, in order of ranks; (): `devices`. Where it is on its way, that goes on.
@@ -296,6 +305,7 @@ class MemoryMoves:
             self._settle(MemoryPlace.GPU)
         elif self._attempts >= MAX_ATTEMPTS + MAX_ATTEMPTS_BACK:
             self._late_s = None
+            self.give_up(self.status.refusal)
             self._ended(MoveEnd.LOST)
         else:
             self._ask()

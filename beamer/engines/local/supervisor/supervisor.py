@@ -568,6 +568,7 @@ class Supervisor:
         elif rank.process.returncode == -signal.SIGSEGV and not self._moves.is_on_gpu:
             # A program that stands still does not fail by itself.
             note = f"rank {rank.number} was killed by SIGSEGV while its GPU memory was moved, or on the host"
+            self._moves.give_up(note)
             self._kill()
             self._end_run(RanksState.STOPPED, note=f"{note}: it continues from its last checkpoint")
         elif rank.process.returncode:

@@ -122,6 +122,11 @@ def test_a_process_that_cannot_begin_has_moved_nothing(bench: Bench) -> None:
 def test_nobody_knows_where_memory_is_when_every_process_fails_in_a_move(bench: Bench) -> None:
     bench.moves.offload()
     assert bench.until_ended() is MoveEnd.LOST
+    bench.moves.close()
+    bench.moves.offload()
+    assert bench.ends[1:] == [MoveEnd.GPU], "the next run is not lost"
+    assert bench.moves.status.permanent
+    assert "GPU memory was not moved" in bench.moves.status.refusal
 
 
 NOWHERE = ANSWERS.replace('["goal"]', '["goal"] and None').replace('"refusal": ""', '"refusal": "no"')
@@ -147,7 +152,10 @@ def test_what_is_neither_here_nor_there_is_asked_of_another_process_later(
     assert bench.moves.status.refusal == "GPU memory was not moved: no"
 
 
-@pytest.mark.parametrize("bench", [(ANSWERS, 60.0)], indirect=True)
+STAYS = f"{ANSWERS}\nimport time\ntime.sleep(1000)"
+
+
+@pytest.mark.parametrize("bench", [(STAYS, 60.0)], indirect=True)
 def test_a_process_that_does_not_die_is_waited_for_a_while_and_stays_spared_until_it_does(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
