@@ -476,7 +476,7 @@ def test_ranks_die_with_whom_they_depend_on(site: Site, group: str, kill: Callab
     engine = site.engine()
     engine.start("job", TWO)
     site.until_step(engine, "job")
-    assert len(site.ranks()) == 4
+    until(lambda: len(site.ranks()) == 4, "both ranks to have started a process")
     kill(site)
     seen = site.until_state(engine, "job", RunState.PARKED, RunState.FAILED)
     assert said in seen.exit
