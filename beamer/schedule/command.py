@@ -392,7 +392,8 @@ class _Command:
         if self.link is not None and self.link.refusal:
             raise typer.Exit(REFUSED)
         if self.session.missing_program:
-            why = f"{self.session.missing_program.splitlines()[0]}: correct job.command or job.python, or install it there"
+            remedy = "install it there, or correct job.command or job.python and start the search in a new --dir"
+            why = f"{self.session.missing_program.splitlines()[0]}: {remedy}"
             self.errors.print(escape(why), highlight=False, soft_wrap=True)
             raise typer.Exit(REFUSED)
         if self.judges_nothing:

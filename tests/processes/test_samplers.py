@@ -183,7 +183,7 @@ def test_a_program_that_cannot_be_run_ends_the_search_at_its_first_launch(root: 
     assert done.returncode == 2, done.stderr
     last = done.stderr.splitlines()[-1]
     assert "./data cannot be started: [Errno 8] Exec format error" in last
-    assert last.endswith("correct job.command or job.python, or install it there")
+    assert last.endswith("or correct job.command or job.python and start the search in a new --dir")
     with closing(Journal(f"sqlite:///{search.root}/dir/journal.db", writes=False)) as journal:
         failures = [event for event in journal.replay() if isinstance(event, RunFailed)]
     assert 1 <= len(failures) <= 3, "what had been launched by then, each once"

@@ -388,6 +388,23 @@ def test_a_search_killed_at_any_event_draws_and_finds_what_an_undisturbed_one_do
         assert f"trial-3 is drawn: {values_line(found[3].values)}" in commands.lines
 
 
+@pytest.mark.parametrize("policy", ["hermes", *long("round-robin")])
+def test_rungs_without_barriers_draw_the_same_after_kills(policy: str) -> None:
+    pytest.importorskip("optuna")
+    data = content()
+    data["job"]["request"].pop("iterations")
+    search = parse({**data, "asynchronous_halving": {"iterations": 12, "reduction_factor": 2, "first": 3}}, BASE)
+    assert [rung.step for rung in search.rungs] == [3, 6, 12]
+    plain, killed = SampledCommands(search, policy), SampledCommands(search, policy, 1)
+    session = plain.run(killed=False)
+    killed.run(killed=True)
+    assert killed.kills > 10
+    assert [event.values for event in drawn_in(killed.journal)] == [event.values for event in drawn_in(plain.journal)]
+    ends = [trial.status for trial in session.tracker.study("s").trials.values()]
+    assert 0 < ends.count(TrialStatus.KILLED) < len(ends) == TRIALS
+    assert not session.tracker.study("s").barriers
+
+
 def drawn_in(journal: list[Event]) -> list[TrialSampled]:
     return [event for event in journal if isinstance(event, TrialSampled)]
 
