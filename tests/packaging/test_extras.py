@@ -38,7 +38,7 @@ MODULES: Mapping[str | None, list[str]] = {  # the modules and packages, with al
     "inspect": ["beamer.inspect", "beamer.client"],
     "identity": ["controller.commands.certificates", "controller.commands.token"],
     "nvidia": ["beamer.nvidia"],
-    "optuna": ["beamer.integrations.optuna", "beamer.integrations.optuna_samplers"],
+    "optuna": ["beamer.integrations.optuna", "beamer.integrations.optuna_copy"],
     "parquet": ["beamer.report"],
     "postgresql": ["controller", "beamer.studies"],
     "ray": ["beamer.engines.ray_tune", "beamer.integrations.ray_tune.callback"],

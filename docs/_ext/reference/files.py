@@ -4,7 +4,7 @@ from pydantic import BaseModel
 
 from beamer.network import fabric_file
 from beamer.schedule import file as search
-from beamer.schedule import local_settings
+from beamer.schedule import local_settings, sampling
 from beamer.workloads import joint, scenario
 from reference.fields import documented
 from reference.tables import code, table
@@ -27,6 +27,9 @@ def page() -> str:
 `beamer schedule` reads them.
 
 {_models(search)}
+## Samplers of searches
+
+{_models(sampling)}
 ## Nodes of the local engine
 
 {_models(local_settings)}
