@@ -94,19 +94,21 @@ class SampledSearch:
         for count in draws:
             process = subprocess.Popen(self.words("--quiet"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
-                until(partial(self._has, count), f"{count} draws", 0.02)
-                time.sleep(rng.uniform(0.0, 0.3))
+                until(partial(self._has, count, process.pid), f"{count} draws", 0.02)
+                time.sleep(rng.uniform(0.0, 0.6))
                 assert process.poll() is None, "the search was over before it was killed"
             finally:
                 process.kill()
                 process.wait()
 
-    def _has(self, count: int) -> bool:
-        """Say whether so many draws are in the journal, by a query alone, as it is asked all the time."""
+    def _has(self, count: int, pid: int) -> bool:
+        """Say whether a process runs the search, and its journal has so many draws: by a query, as it is asked all the time."""
         try:
+            if (self.root / "dir" / "lock").read_text() != str(pid):
+                return False
             with closing(sqlite3.connect(f"file:{self.root}/dir/journal.db?mode=ro", uri=True)) as opened:
                 ((found,),) = opened.execute("select count(*) from events where kind = 'TrialSampled'")
-        except sqlite3.OperationalError:  # It is not there yet.
+        except (FileNotFoundError, sqlite3.OperationalError):  # They are not there yet.
             return False
         return bool(found >= count)
 
