@@ -1,6 +1,6 @@
 """What `beamer.integrations.torch.attach` adds to steps of DDP: run by torchrun, blocks with and without it in turns.
 
-torchrun --nproc-per-node 2 -m eval.bench.torch_steps --controller http://127.0.0.1:8657
+torchrun --nproc-per-node 2 -m eval.bench.torch_steps --controller URL
 
 Prints as JSON the ratio of step times with its limits: of each pair of blocks that follow one another, the medians' ratio; of
 these, the geometric mean and its interval of 95 %. And the 99th percentile of what the training thread spends in the hook.
