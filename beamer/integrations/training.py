@@ -341,11 +341,7 @@ class TrainingProcess:
             return self._exchange.take(key)
 
     def _report(self) -> None:
-        if (
-            self._trial is None
-            or self._rank.rank != 0
-            or self._names.launcher in (CommandLauncher.SCHEDULE, CommandLauncher.READING_RUN)
-        ):
+        if self._trial is None or self._rank.rank != 0 or self._names.launcher in _TELL_PROGRESS:
             return
         now = self._step(), self._loss
         if now[0] == self._reported[0] and now[1] is self._reported[1]:

@@ -101,6 +101,10 @@ class LocalSettings(EngineSettings):
     def _check(self) -> Self:
         if self.group not in KINDS:
             raise InputError("group", self.group, nearest(self.group, KINDS))
+        for index, node in enumerate(self.nodes):
+            if node.gpu_memory and self.memory is not MemoryMode.AUTO:
+                expected = f"0 beside memory: {self.memory}, as auto alone keeps to it"
+                raise InputError(f"nodes[{index}].gpu_memory", node.gpu_memory, expected)
         _ = self.cluster  # Making it checks the nodes.
         return self
 
@@ -116,7 +120,7 @@ class LocalSettings(EngineSettings):
     @property
     def poll_interval_s(self) -> float:
         """Longer where a node is another machine."""
-        return POLL_INTERVAL_S if all(node.launcher.direct for node in self.cluster.nodes) else REMOTE_POLL_INTERVAL_S
+        return POLL_INTERVAL_S if self.programs_here else REMOTE_POLL_INTERVAL_S
 
     @property
     def programs_here(self) -> bool:

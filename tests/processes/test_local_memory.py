@@ -318,10 +318,17 @@ def starts(site: Site, engine: LocalEngine, driver: Standin, job: str) -> None:
     until(runs, f"{job} to run")
 
 
-def test_suspended_jobs_stay_on_the_gpu_while_what_runs_fits_beside_them(site: Site, driver: Standin) -> None:
+@pytest.mark.parametrize("limit", [0, 16 * GIB])
+def test_suspended_jobs_stay_on_the_gpu_while_what_runs_fits_beside_them(
+    limit: int, site: Site, driver: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gib = 80 if limit else 16
+    driver.device(0, gib * GIB)
     jobs = [f"job{number}" for number in range(3)]
     traces = {job: program(site, job, 40) for job in jobs}
-    engine = site.engine(memory=MemoryMode.AUTO, gpu_memory=StandinMemory(driver))
+    with monkeypatch.context() as patch:
+        patch.setattr(site, "nodes", (replace(site.nodes[0], gpu_memory=limit),))
+        engine = site.engine(memory=MemoryMode.AUTO, gpu_memory=StandinMemory(driver, gib))
     for job in jobs:
         site.hold(job, 20)
         starts(site, engine, driver, job)

@@ -330,6 +330,16 @@ def test_host_memory_of_a_node_has_a_unit(tmp_path: Path) -> None:
     assert search.engine.cluster.node["n"].host_memory == 64 << 30
 
 
+@pytest.mark.parametrize("mode", ["gpu", "host", "none"])
+def test_memory_of_gpus_is_bounded_where_it_is_kept_to(mode: str, tmp_path: Path) -> None:
+    nodes = [{"name": "n", "gpus": 2, "gpu_memory": "16GiB"}]
+    search = parse({**SEARCH, "nodes": nodes}, tmp_path)
+    assert isinstance(search.engine, LocalSettings)
+    assert search.engine.cluster.node["n"].gpu_memory == 16 << 30
+    with pytest.raises(InputError, match=rf"nodes\[0\]\.gpu_memory: got \d+, expected 0 beside memory: {mode}"):
+        parse({**SEARCH, "nodes": nodes, "memory": mode}, tmp_path)
+
+
 def test_a_search_in_json_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "search.json").write_text(json.dumps(SEARCH))
     found = load(tmp_path / "search.json")
